@@ -112,10 +112,12 @@ def decibels_text(ratio: float) -> str:
 def share_text(share: float) -> str:
     """Return a fraction in percent with two digits.
 
-    >>> share_text(0.0123), share_text(1e-9)
-    ('1.2%', '<0.001%')
+    >>> share_text(0.0123), share_text(1e-9), share_text(0.999)
+    ('1.2%', '<0.001%', '100%')
     """
-    return "<0.001%" if 0 < share < 1e-5 else f"{100 * share:.2g}%"
+    if share > 1e4:
+        return ">1,000,000%"
+    return "<0.001%" if 0 < share < 1e-5 else f"{float(f'{100 * share:.2g}'):,.9g}%"
 
 
 def shape_text(shape: Iterable[int | str | None]) -> str:

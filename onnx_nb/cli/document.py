@@ -312,8 +312,9 @@ def of_profile(values: Mapping[str, Any]) -> list[Block]:
 
     blocks: list[Block] = [Text(p.message, "title")]
     blocks += [Text(note) for note in p.notes]
-    runs = f"{count_text(len(p.run_seconds), 'run')}; loaded in {duration_text(p.load_seconds)}"
-    blocks.append(Text(f"{runs}, first run {duration_text(p.first_run_seconds)}", "faint"))
+    loaded = "" if math.isnan(p.load_seconds) else f"loaded in {duration_text(p.load_seconds)}, "
+    first = f"{loaded}first run {duration_text(p.first_run_seconds)}"
+    blocks.append(Text(f"{count_text(len(p.run_seconds), 'run')}; {first}", "faint"))
     blocks.append(measured("Operators", p.rows("operator"), "op"))
     scopes = [row for row in p.rows("scope") if row["scope"]]
     blocks.append(measured("Scopes", scopes, "scope", "class"))

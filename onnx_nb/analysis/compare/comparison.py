@@ -177,7 +177,7 @@ class Point:
 
     def __repr__(self) -> str:
         sizes = [(which, self.error_size(which)) for which in _WHICH]
-        errors = "".join(f", {which} {size.rel_l2:.2g}" for which, size in sizes if size is not None)
+        errors = "".join(f", {which} {_relative(size):.2g}" for which, size in sizes if size is not None)
         return f"Point({quoted(self.name)}{f', {self.op_type}' if self.op_type else ''}{errors})"
 
 
@@ -310,13 +310,15 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         sizes = self._sizes("isolated" if self.has_isolated else "cumulative")
         first = self.first_divergent()
         if first is None:
-            count, worst = int(np.count_nonzero(~np.isnan(sizes))), int(np.nanargmax(sizes))
-            name = quoted(self.points[worst].name)
-            if not sizes[worst]:
-                return f"All {count:,} points are equal." if count > 1 else "The only point is equal."
+            sizes = np.where(np.isnan(sizes), self._sizes("cumulative"), sizes)
+            count, worst = int(np.count_nonzero(~np.isnan(sizes))), int(np.argmax(np.nan_to_num(sizes, nan=-1)))
+            name, errors = quoted(self.points[worst].name), self.points[worst].error_size()
+            if errors is None or not sizes[worst] > 0:
+                said = "All {:,} points are equal." if count > 1 else "The only point is equal."
+                return said.format(count) if count else "The errors of no point are known."
             if count == 1:
-                return f"{name}, the only point, has an error of {sizes[worst]:.1e} of its norm."
-            return f"No point stands out: the largest error is {sizes[worst]:.1e} of the norm, at {name}."
+                return f"{name}, the only point, has an error of {_amount(errors)}."
+            return f"No point stands out: the largest error is {_amount(errors, 'the')}, at {name}."
         op_type = f" ({first.op_type})" if first.op_type not in ("", first.name.partition("#")[0]) else ""
         begin = f"First differs at {quoted(first.name)}{op_type}"
         if first.between:
@@ -333,14 +335,17 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         if not self.has_isolated:
             before = float(np.nanmax(sizes[:place], initial=0.0))
             rest = f"at most {before:.1e} before it" if before else "none before it"
-            return f"{begin}: an error of {errors.rel_l2:.1e} of its norm, {rest}.{why}"
-        next_worst = float(np.nanmax(np.delete(sizes, place), initial=0.0))
-        rest = "no other has one"
-        if next_worst:  # a faulty quantizer is named first, also where what is behind it has a larger error
+            return f"{begin}: an error of {_amount(errors)}, {rest}.{why}"
+        sizes[place] = 0.0
+        worst = int(np.argmax(np.nan_to_num(sizes)))
+        next_worst, rest = float(sizes[worst]), "no other has one"
+        if next_worst > 0:  # a faulty quantizer is named first, also where what is behind it has a larger error
             rest = f"the {'largest' if next_worst > errors.rel_l2 else 'next worst'} is {next_worst:.1e}"
-        if errors.rel_l2 > next_worst > 0:
+        if math.isinf(next_worst):
+            rest = f"that of {quoted(self.points[worst].name)} is infinite"
+        elif errors.rel_l2 > next_worst > 0:
             rest = f"the next worst is {ratio_text(errors.rel_l2 / next_worst)} smaller"
-        return f"{begin}: its own error is {errors.rel_l2:.1e} of its norm, {rest}.{why}"
+        return f"{begin}: its own error is {_amount(errors)}, {rest}.{why}"
 
     def ranked(self, by: str = "") -> list[Point]:
         """Return the points that have such errors, the worst first; ``by`` is that of `scores`."""
@@ -391,7 +396,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             limits = sizes / [_rounding(point) for point in self.points]
             ratios = np.where(ratios < OUTLIER_FACTOR, np.minimum(ratios, limits), ratios)
             for place, point in enumerate(self.points):
-                if (faulty := point.faulty) is not None:  # its error may be small beside the values
+                # its error may be small beside the values
+                if sizes[place] > 0 and (faulty := point.faulty) is not None:
                     ratios[place] = max(ratios[place], OUTLIER_FACTOR * max(faulty.excess / SCALE_EXCESS, 1.0))
             return ratios
         if by not in METRICS:
@@ -555,12 +561,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
 
     def _sizes(self, which: Which) -> Floats:
         """Return the relative norm of each point's error: infinite if there are mismatches, NaN if it is not known."""
-        sizes = []
-        for point in self.points:
-            errors = point.error_size(which)
-            size = math.nan if errors is None else 0.0 if errors.is_equal else errors.rel_l2
-            sizes.append(math.inf if errors is not None and errors.mismatches else size)
-        return np.asarray(sizes)
+        sizes = (point.error_size(which) for point in self.points)
+        return np.asarray([math.nan if errors is None else _relative(errors) for errors in sizes])
 
 
 _COLUMNS: Final = (
@@ -573,6 +575,20 @@ def _rounding(point: Point) -> float:
     errors = point.error_size("isolated")
     # attributes are float32, such as an epsilon, also where values are more precise
     return max(0.0 if errors is None else ROUNDING_ULPS * precision(errors), MEDIAN_FLOOR, point.precision)
+
+
+def _relative(errors: ErrorSize) -> float:
+    """Return the relative norm of an error, infinite if there are mismatches."""
+    return math.inf if errors.mismatches else 0.0 if errors.is_equal else errors.rel_l2
+
+
+def _amount(errors: ErrorSize, whose: str = "its") -> str:
+    """Return the size of an error for a sentence; one of values that should all be 0 is no share of a norm."""
+    if 0 < errors.rel_l2 < math.inf:
+        return f"{errors.rel_l2:.1e} of {whose} norm"
+    if errors.mismatches:
+        return "infinite"
+    return f"up to {errors.max_abs:.1e}{'' if errors.reference_norm else ' in values that should be 0'}"
 
 
 def _lower_median(values: Floats) -> float:

@@ -112,7 +112,7 @@ def isolated_errors(
         array = arrays_of[value]()
         if value in scales:
             return scales[value].integers(array)
-        with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
+        with np.errstate(over="ignore", invalid="ignore"):  # values beyond float16 are infinite there, too
             return array.astype(dtypes[value], copy=False)
 
     errors: dict[int, ErrorStats | LazyErrors] = {}

@@ -28,7 +28,7 @@ from onnx_nb.analysis.compare.rounding import (
     spacing,
 )
 from onnx_nb.analysis.compare.thresholds import CLIPPED_SHARE, LEVELS_OF_CHANNEL, SCALE_EXCESS
-from onnx_nb.analysis.formatting import quoted, share_text
+from onnx_nb.analysis.formatting import quoted, ratio_text, share_text
 from onnx_nb.analysis.graph.operators import facts, variants
 from onnx_nb.analysis.model.tensors import attributes, listed
 
@@ -223,7 +223,7 @@ class Quantizer:
             case "clipping":
                 above = (self.above / self.count, f"values above {self.high:.3g}")
                 below = (self.below / self.count, f"values below {self.low:.3g}")
-                parts = " and ".join(f"{share:.2g}% of {text}" for share, text in _shares(above, below))
+                parts = " and ".join(f"{share_text(share)} of {text}" for share, text in _shares(above, below))
                 return f"quantization of {what} clips {parts}{better}"
             case "coarse":
                 levels = "" if math.isnan(self.used) else f" and uses {self.used:.0%} of its levels"
@@ -246,10 +246,8 @@ class Quantizer:
         ratio = math.sqrt(best / self.squares) if self.squares else 1.0
         if ratio > 0.75:
             return ""
-        if not ratio:
-            return f"; {how} would remove the error"
-        what = "halve the error" if ratio >= 0.45 else f"make the error {1 / ratio:.2g} times smaller"
-        return f"; {how} would {what}"
+        less = f"make the error {ratio_text(1 / ratio)} smaller" if ratio else "lose nothing"
+        return f"; {how} would {'halve the error' if ratio >= 0.45 else less}"
 
     def merge(self, other: Quantizer) -> Quantizer:
         """Return the quantizer over the values of both."""
@@ -267,9 +265,9 @@ class Quantizer:
 
 
 def _shares(*parts: tuple[float, str]) -> list[tuple[float, str]]:
-    """Return percentages of those parts that matter."""
+    """Return those parts that matter."""
     least = max(share for share, _ in parts) / 20
-    return [(100 * share, text) for share, text in parts if share > least]
+    return [part for part in parts if part[0] > least]
 
 
 def unrounded(graph: Graph) -> dict[int, int]:
@@ -403,6 +401,8 @@ def _task(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_share
     else:
         if is_wide and not all(term.size in (1, len(rows)) for term in site.numbers):
             return None
+        if not all((scale > 0).all() for scale in site.numbers[::2]):
+            return None  # onnxruntime runs such a model; its integers have no meaning
         count, dtype = len(rows) if is_wide else 1, site.numbers[1].dtype
         columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in site.numbers)
         numbers = tuple(np.broadcast_to(column, (count, 1)) for column in columns)
@@ -488,8 +488,7 @@ def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
     for at, (task, cost) in enumerate(zip(tasks, costs, strict=True)):
         apart = []
         if wrong[0][at]:
-            now, then = back_scale[at, 0, 0], scale[at, 0, 0]
-            apart.append(f"the scale {now:.3g} is {now / then:.3g} times as large")
+            apart.append(f"the scale {back_scale[at, 0, 0]:.3g} instead of {scale[at, 0, 0]:.3g}")
         if wrong[1][at]:
             apart.append(f"the zero point {int(back_zero[at, 0, 0])} instead of {int(zero[at, 0, 0])}")
         quantizers[task.at] = Quantizer(

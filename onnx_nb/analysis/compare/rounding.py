@@ -92,7 +92,7 @@ def costs_of(
 
 def _norms(values: NDArray[Any]) -> NDArray[Any]:
     """Return the sum of squares of each tensor."""
-    flat = values.reshape(len(values), -1)
+    flat = values.reshape(len(values), -1).astype(np.float64, copy=False)
     norms: NDArray[Any] = np.matmul(flat[:, None], flat[:, :, None])[:, 0, 0]
     return norms
 

@@ -387,7 +387,8 @@ class TypeWalk:
         """Ask onnx for the types of the outputs of a node, or of a standard operator in its place."""
         proto, version = like or case.node, version or case.version
         op = plain_text(proto.op_type)
-        schema = operators.schema(op, plain_text(proto.domain), version)
+        # a Constant is declared as a float before opset 9, where onnxruntime takes each type
+        schema = operators.schema(op, plain_text(proto.domain), max(version, 9) if op == "Constant" else version)
         if schema is None:
             return []
         if not schema.has_type_and_shape_inference_function:

@@ -37,7 +37,7 @@ def _transposes(net: Editor, op: Op) -> str | None:
     """Merge two Transposes."""
     before = net.made_by(op.inputs[0], "Transpose")
     first, second = symbolic_dims.perm(net, before) if before is not None else None, symbolic_dims.perm(net, op)
-    if before is None or first is None or second is None or len(first) != len(second):
+    if before is None or not first or not second or len(first) != len(second):
         return None
     net.replace([before, op], "Transpose", before.inputs[:1], {"perm": [first[i] for i in second]})
     return "two Transposes in a row"

@@ -81,7 +81,7 @@ def _nop_pad(net: Editor, op: Op) -> str | None:
 def _nop_transpose(net: Editor, op: Op) -> str | None:
     """Remove a Transpose that keeps the order of the axes."""
     perm = symbolic_dims.perm(net, op)
-    return net.bypass(op, "it keeps the order of the axes") if perm == sorted(perm or [-1]) else None
+    return net.bypass(op, "it keeps the order of the axes") if perm is not None and perm == sorted(perm) else None
 
 
 @_rule("eliminate_nop_reshape", "Reshape", "Flatten", "Squeeze", "Unsqueeze")

@@ -235,6 +235,7 @@ def _details(comparison: Comparison, room: int, progress: Progress | None) -> tu
     return blobs, rows
 
 
+@np.errstate(over="ignore")  # errors beyond float32 are infinite in a chart
 def detail_columns(point: Point) -> Columns:
     """Return the details of the errors of one point: histograms, worst elements, channels and a sample of values."""
     arrays: dict[str, Any] = {}

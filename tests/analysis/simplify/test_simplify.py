@@ -1229,3 +1229,12 @@ def test_constants_are_folded_in_sessions_of_few_nodes(monkeypatch: pytest.Monke
     x = np.arange(300, dtype=np.float32)
     expected, given = (create(each).run(None, {"x": x})[0] for each in (proto, found.model))
     assert np.array_equal(expected, given)
+
+
+def test_transposes_of_a_scalar_are_removed() -> None:
+    """They have no axes to write as a permutation, which onnx.helper refuses."""
+    head = '<ir_version: 8, opset_import: ["": 17]> g '
+    model = onnx.parser.parse_model(head + "(float x) => (float y) { a = Transpose(x) b = Transpose(a) y = Neg(b) }")
+    report = onnx_nb.simplify(model)
+    assert report.verdict == "verified"
+    assert [node.op_type for node in report.model.proto.graph.node] == ["Neg"]

@@ -779,3 +779,18 @@ def test_the_whole_of_every_model_gives_what_it_gave(path: Callable[[], Path], t
     for name in outputs:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
     assert (path().stat().st_mtime_ns, path().stat().st_size) == (before.st_mtime_ns, before.st_size)
+
+
+@pytest.mark.parametrize(("kind", "values"), [("INT64", [2]), ("BOOL", [True]), ("STRING", [b"a"])])
+def test_constants_of_any_type_before_opset_9(kind: str, values: list[Any]) -> None:
+    """Onnx declares them as floats there; onnxruntime runs them."""
+    elem_type = getattr(onnx.TensorProto, kind)
+    helper = onnx.helper
+    value = helper.make_tensor("c", elem_type, [1], values)
+    nodes = [helper.make_node("Constant", [], ["c"], value=value), helper.make_node("Identity", ["c"], ["d"])]
+    graph = helper.make_graph(nodes, "g", [], [helper.make_tensor_value_info("d", elem_type, [1])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=5)
+    part = extract(model, ["c"], ["d"])
+    assert part.inputs[0].dtype == kind.lower()
+    (c,) = onnx_nb.run(model, {}).values()
+    assert onnx_nb.run(part, {"c": c})["d"].tolist() == c.tolist()
