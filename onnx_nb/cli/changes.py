@@ -161,11 +161,10 @@ def blocks_of(change: ModelChange) -> list[Any]:
 
 
 def picture_of(change: ModelChange) -> str:
-    """Return the Mermaid picture of a change."""
-    from onnx_nb.drawing.mermaid import PICTURES
+    """Return the Mermaid picture of the differences of a change; empty if there are none."""
+    from onnx_nb.drawing.mermaid import of_diff
 
-    verb = "diff" if "diff" in change.results else "summary"
-    return PICTURES[verb](change.results[verb][VERBS[verb].result]) if verb in change.results else ""
+    return of_diff(change.results["diff"]["d"]) if "diff" in change.results else ""
 
 
 def entry_of(change: ModelChange) -> dict[str, Any]:

@@ -29,7 +29,11 @@ CHECK, ERROR, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 
 _COMMON: Final = (
     click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object, as docs/json.md describes it."),
-    click.Option(["--github"], is_flag=True, help="Add Markdown with a picture to the job summary of GitHub Actions."),
+    click.Option(
+        ["--github"],
+        is_flag=True,
+        help="Add Markdown, with a picture of a diff, to the job summary of GitHub Actions.",
+    ),
     click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
     # `main` reads it from the line: an error may come before it is parsed
     click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
@@ -87,9 +91,9 @@ def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_co
     else:
         _print(BLOCKS[verb.name](variables))
     if github:
-        from onnx_nb.drawing.mermaid import PICTURES
+        from onnx_nb.drawing.mermaid import of_diff
 
-        _summarize(BLOCKS[verb.name](variables), PICTURES[verb.name](variables[verb.result]))
+        _summarize(BLOCKS[verb.name](variables), of_diff(variables["d"]) if verb.name == "diff" else "")
     return _status(verb.name, variables, exit_code=exit_code)
 
 

@@ -1,9 +1,7 @@
-"""Results as Mermaid, which GitHub draws inside Markdown: what changed between two models, and where errors are."""
+"""Differences as Mermaid, which GitHub draws inside Markdown."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,20 +11,10 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.match.diff import CHANGED, ONLY
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.cost.summary import Summary
     from onnx_nb.analysis.match.diff import Diff
 
 BOXES: Final = 40
 """Maximum number of changed nodes in a picture; Mermaid's own layout is slow and illegible beyond."""
-SLICES: Final = 8
-"""Slices of a pie, including the rest."""
-BARS: Final = 60
-"""Maximum number of points in a chart."""
-
-_CHART: Final = """%%{init: {"themeVariables": {"xyChart": {"plotColorPalette": "#54aeff, #0550ae"}}}}%%
-xychart-beta"""
-"""First lines of a chart: Mermaid's own first color is hardly visible on white."""
 _CLASSES: Final = (
     "classDef added fill:#dcf5e3,stroke:#1a7f37,color:#0b3d1a",
     "classDef removed fill:#fde3e1,stroke:#cf222e,color:#5c0f14",
@@ -106,57 +94,3 @@ def _text(text: str) -> str:
     """Return text that Mermaid does not read as its own language."""
     plain = shortened(printable(text), 60)
     return "".join(letter if letter.isalnum() or letter in " _.-/" else f"#{ord(letter)};" for letter in plain)
-
-
-def of_simplification(result: Any) -> str:
-    """Return the numbers of nodes of the operators that changed most, before and after; empty if none changed."""
-    ops = {*result.before, *result.after}
-    changes = {op: result.before.get(op, 0) - result.after.get(op, 0) for op in ops}
-    most = sorted((op for op in ops if changes[op]), key=lambda op: -abs(changes[op]))[:12]
-    if not most:
-        return ""
-    names = ", ".join(f'"{_label(op)}"' for op in most)
-    series = [", ".join(str(counts.get(op, 0)) for op in most) for counts in (result.before, result.after)]
-    bars = [f"  bar [{numbers}]" for numbers in series]
-    return "\n".join([_CHART, '  title "Nodes before and after"', f"  x-axis [{names}]", *bars])
-
-
-def of_comparison(comparison: Comparison) -> str:
-    """Return the SQNR of points in order of execution, the worst of each stretch; empty if all are equal."""
-    values = [size.sqnr for point in comparison.points if (size := point.error_size("cumulative")) is not None]
-    if not any(math.isfinite(value) for value in values):
-        return ""
-    highest = max(value for value in values if math.isfinite(value))
-    # equal points have no finite SQNR: they are drawn as high as the best of the others
-    finite = [highest if value == math.inf else value if math.isfinite(value) else 0.0 for value in values]
-    step = max(1, math.ceil(len(finite) / BARS))
-    worst = [min(finite[at : at + step]) for at in range(0, len(finite), step)]
-    low = min(0.0, *worst)
-    numbers = ", ".join(f"{value:.1f}" for value in worst)
-    title = '  title "SQNR of the points in dB, inputs to outputs"'
-    axes = [f'  x-axis "point" 1 --> {max(len(finite), 2)}', f'  y-axis "dB" {low:.0f} --> {highest + 1:.0f}']
-    return "\n".join([_CHART, title, *axes, f"  bar [{numbers}]"])
-
-
-def of_summary(summary: Summary) -> str:
-    """Return the operators as a pie; empty without nodes."""
-    rows = [(row.op, row.count) for row in summary.op_counts]
-    rest = sum(count for _, count in rows[SLICES - 1 :])
-    rows = [*rows[: SLICES - 1], *([("other", rest)] if rest else [])]
-    if not rows:
-        return ""
-    return "\n".join(["pie showData", "  title Operators", *(f'  "{_label(op)}" : {count}' for op, count in rows)])
-
-
-def _label(text: str) -> str:
-    """Return text for a place where Mermaid knows no entities."""
-    return "".join(letter if letter.isalnum() or letter in " _.-/" else "_" for letter in shortened(text, 40)) or "_"
-
-
-PICTURES: Final[Mapping[str, Callable[[Any], str]]] = {
-    "diff": of_diff,
-    "compare": of_comparison,
-    "summary": of_summary,
-    "simplify": of_simplification,
-}
-"""Verb → the picture of its result, which is empty if there is nothing to draw."""

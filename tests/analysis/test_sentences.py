@@ -25,7 +25,7 @@ from onnx_nb.analysis.results import Displayed
 from onnx_nb.analysis.view.inspection import select
 from onnx_nb.cli import document, record
 from onnx_nb.drawing.html import still_html
-from onnx_nb.drawing.mermaid import PICTURES
+from onnx_nb.drawing.mermaid import of_diff
 from onnx_nb.notebook.display import widget_of
 from tests.depth import examples
 
@@ -98,8 +98,8 @@ def texts(result: Any) -> Iterator[str]:
         yield from (cell for block in blocks if isinstance(block, document.Grid) for row in block.rows for cell in row)
         assert document.for_markdown(blocks)
         assert document.for_terminal(blocks, width=80)
-        if verb in PICTURES:
-            yield PICTURES[verb](result)
+        if verb == "diff":
+            yield of_diff(result)
 
 
 def check(result: Any) -> None:

@@ -346,6 +346,11 @@ class Candidates:
         """Return whether any node of the export is from a call."""
         return bool(self._nodes[call][0])
 
+    def path_of(self, node: int) -> str:
+        """Return the path of the submodule that a node is from; empty if no call has its scope."""
+        scopes, scope = self._scopes.of_call, self._scopes.of_node[node]
+        return next((call.path for number, call in enumerate(self._calls) if scopes[number] == scope), "")
+
     def settle(self, distances: Mapping[tuple[int, int], float]) -> Alignment:
         """Choose a tensor for each recorded value; ``distances`` has (tensor, number of the value) → distance."""
         pairs = dict(self._fixed)

@@ -27,6 +27,7 @@ from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, ex
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, between, by_peak
+from onnx_nb.analysis.compare.operands import constant_of
 from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
@@ -515,15 +516,16 @@ class TorchProposal(Proposal):
             node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
             begins = self._begins(option.reference, borders)
             inside = self._inside(option.reference, match.path) if begins else {}
+            dropouts = self._active_dropouts(value, borders)
             about = {
                 "op_type": match.function or match.cls,
                 "scope": match.path,
                 "source": match.source or (source_of(node) if node is not None else ""),
                 "difference": self._difference(option.reference, value, match)
                 or self._folded(option.reference, value)
-                or self._lacking(inside),
+                or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else self._lacking(inside)),
                 "between": tuple(names[tensor] for tensor in begins),
-                "inside": tuple(inside),
+                "inside": tuple(dropouts or inside),
             }
             yield option, depth, match.name, about
 
@@ -544,6 +546,16 @@ class TorchProposal(Proposal):
         """Return the submodules, but for those around ``scope``, with a call whose operations a region includes."""
         calls = self._calls_of(number).items()
         return {path: call for call, path in calls if path and not f"{scope}.".startswith(f"{path}.")}
+
+    def _active_dropouts(self, value: int, borders: set[int]) -> list[str]:
+        """Return the paths of the Dropouts in a region that were exported in training mode, or the names of nodes."""
+        graph = self._graph
+        if ("Dropout", "") not in graph.operators:
+            return []
+        nodes = (node for node in self._operations.nodes_before(value, borders) if graph.op_type(node) == "Dropout")
+        active = [node for node in sorted(nodes) if np.any(constant_of(graph, node, 2))]
+        path_of = self._candidates.path_of if self._candidates is not None else lambda _node: ""
+        return [path_of(node) or graph.names[node] for node in active]
 
     def _lacking(self, calls: Mapping[str, int]) -> str:
         """Say of which calls the export has nothing at all."""

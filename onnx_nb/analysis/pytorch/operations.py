@@ -193,11 +193,11 @@ class Operations:
 
     def tensors_before(self, value: int, borders: Collection[int]) -> set[int]:
         """Return the nearest known tensors and inputs of the model that a tensor is computed from."""
-        flow, nodes = self._flow, self._nodes_before(value, borders, with_constants=True)
+        flow, nodes = self._flow, self.nodes_before(value, borders, with_constants=True)
         reads = {read for node in nodes for read in flow.reads(node)}
         return {read for read in reads if read in borders or flow.kinds[read] == GRAPH_INPUT}
 
-    def _nodes_before(self, value: int, borders: Collection[int], *, with_constants: bool = False) -> set[int]:
+    def nodes_before(self, value: int, borders: Collection[int], *, with_constants: bool = False) -> set[int]:
         """Return the nodes between known tensors and a tensor, except those that compute shapes and constants."""
         flow, graph = self._flow, self._graph
         nodes: set[int] = set()
@@ -243,7 +243,7 @@ class Operations:
         _, between = self.starts(number, self.known)
         names = {self.maker[step].name for step in (*between, *({number} & self.maker.keys()))}
         exports = [pair for name in names if (pair := _exported(name)) is not None and not pair[0] <= _NEUTRAL]
-        graph, nodes = self._graph, self._nodes_before(value, self._tensors, with_constants=True)
+        graph, nodes = self._graph, self.nodes_before(value, self._tensors, with_constants=True)
         ops = {graph.op_type(node) for node in nodes} - _NEUTRAL
         coverage = frozenset().union(*(last | before for last, before in exports))
         return sum(not ops.isdisjoint(last) for last, _ in exports) - len(ops - coverage)
@@ -257,7 +257,7 @@ class Operations:
         if function is None:
             return True
         last = self._flow.producer[value]
-        for node in self._nodes_before(value, self._tensors):
+        for node in self.nodes_before(value, self._tensors):
             op = graph.op_type(node)
             is_odd = (_ends if node == last else _inside)(function.name, op) >= 0.8 * MISPLACED_COST
             if is_odd or (is_elsewhere is not None and is_elsewhere(node, function.call)):

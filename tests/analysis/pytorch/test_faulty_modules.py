@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from typing import Any
 
+import onnx
 import pytest
 
 import onnx_nb
@@ -172,3 +174,43 @@ def test_all_operations_are_drilled_where_one_side_is_nan(how: str, shifts: tupl
     first = "aten.log" if how == "dynamo" and not wrong else "aten.sub"
     assert inside.first_divergent().name == first
     assert len(inside.points) == (10 if first == "aten.log" else 11)
+
+
+class Feed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.drop(torch.relu(self.first(x))))
+
+
+def test_a_dropout_that_was_exported_in_training_mode_is_named_as_such() -> None:
+    torch.manual_seed(0)
+    module, x, file = Feed().eval(), torch.randn(4, 8), io.BytesIO()
+    module.drop.train()
+    modes: dict[str, Any] = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
+    torch.onnx.export(module, (x,), file, dynamo=False, opset_version=17, **modes)
+    c = onnx_nb.compare_torch(module.eval(), x, model=onnx.load_from_string(file.getvalue()))
+    first = c.first_divergent()
+    assert first is not None
+    assert first.inside == ("drop",)
+    assert "'drop' drops values, as in training" in c.message
+
+
+class Layers(nn.Module):
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.first, self.act, self.last = nn.Linear(8, 8), activation, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.act(self.first(x)))
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_a_layer_that_the_export_lacks_is_named(how: str) -> None:
+    torch.manual_seed(0)
+    c = compared(Layers(nn.Tanh()), Layers(nn.Identity()), torch.randn(4, 8), how)
+    assert c.first_divergent().inside == ("act",)
+    assert "and 'last' (Linear), which includes 'act': " in c.message
+    assert "No node of the export is from 'act'." in c.message
