@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from onnx_nb.analysis.model.model import ModelLike
-    from onnx_nb.analysis.submodel.extraction import ExtractionPlan
 
 BOX_LIMIT = 2000
 """Maximum number of boxes in one drawing: dot may not finish with more."""
@@ -99,39 +98,26 @@ def to_graphviz(
 
 def view_to_graphviz(
     model: ModelLike,
-    view: Mapping[str, Any],
+    spread: Sequence[str] | None,
+    targets: Iterable[Mapping[str, Any]],
     *,
-    selection: Sequence[Mapping[str, Any]] = (),
-    inputs: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    plan: ExtractionPlan | None = None,
     direction: Direction = "down",
     theme: Theme = "light",
 ) -> graphviz.Digraph:
-    """Return a drawing of a model as a widget shows it, from the traits of `ModelGraph`; see `to_graphviz`.
+    """Return a drawing of a model as a widget shows it, from the open scopes of its view and from what it highlights.
 
-    Names that are not in the model are ignored. The nodes of a planned extraction are highlighted, missing inputs are
-    red, redundant ones dashed.
+    Names that are not in the model are ignored; see `to_graphviz`.
     """
     outline = Outline(model)
-    styles, tensors = outline.styles, outline.numbers["tensor"]
-    for target in selection:
+    for target in targets:
         kind, number = str(target.get("kind")), target.get("id")
         if kind in outline.numbers and not (isinstance(number, int) and 0 <= number < len(outline.names[kind])):
             number = outline.numbers[kind].get(str(target.get("name")))  # nodes without a name only have a number
         if kind in outline.numbers and number is not None:
             outline.highlight(kind, number)
-    styles |= {tensors[name]: "in" for name in inputs if name in tensors}
-    styles |= {tensors[name]: "out" for name in outputs if name in tensors}
-    if plan is not None:
-        outline.lit["node"].update(plan.nodes.tolist())
-        for node in plan.nodes.tolist():
-            for value in outline.graph.node_outputs(node).tolist():
-                styles.setdefault(value, "taken")
-        styles |= {tensors[missing.name]: "missing" for missing in plan.missing}
-        styles |= {tensors[name]: "redundant" for name in plan.redundant if name in tensors}
-    spread = outline.first_opening() if view.get("open") is None else outline.at_paths(view["open"])
-    return _Drawing(outline, spread, direction, theme).dot
+    return _Drawing(
+        outline, outline.first_opening() if spread is None else outline.at_paths(spread), direction, theme
+    ).dot
 
 
 class Box(NamedTuple):
@@ -186,8 +172,7 @@ class Outline:
         self.front: list[int] = []
         """Outermost closed scope at or around each scope; −1 if the scope is shown open."""
         self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
-        self.styles: dict[int, str] = {}
-        """Value → its style: lit, in, out, taken, missing or redundant."""
+        self.lit_values: set[int] = set()
         self._used = {
             *graph.in_value.tolist(),
             *(v for subgraph_ in graph.subgraphs[1:] for v in subgraph_.outputs.tolist()),
@@ -297,7 +282,7 @@ class Outline:
     def highlight(self, kind: str, number: int) -> None:
         """Highlight a node, a scope, or a tensor with its producer and readers."""
         if kind == "tensor":
-            self.styles[number] = "lit"
+            self.lit_values.add(number)
             self.lit["node"].update(self.ends(number))
         else:
             self.lit[kind].add(number)
@@ -465,7 +450,6 @@ _SPACE = "&#160;"
 _BACKSLASH = "\\\u2060"
 """Backslash and an invisible word joiner: dot replaces "\\N" by the node's name, however it is escaped."""
 _CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
-_ENDS = ("lit", "in", "out")
 """Styles of tensors in the accent color."""
 
 
@@ -590,7 +574,7 @@ class _Drawing:
         color, value = self._color, int(self._outline.graph.outputs[box.id]) if box.kind == "output" else box.id
         name, kind = self._outline.value_text(value)
         sub = f"{_SPACE} {_text(kind)}" if kind else ""
-        lit = self._outline.styles.get(value) in _ENDS
+        lit = value in self._outline.lit_values
         dot.node(
             str(box),
             label=f'<<FONT POINT-SIZE="11.5" COLOR="{color["background"]}"><B>{_text(name, 60)}</B>{sub}</FONT>>',
@@ -609,9 +593,8 @@ class _Drawing:
         """Draw tensors, by identifier, as their names: at stubs, or where no node produces them."""
         for identifier, value in tensors.items():
             name, kind = self._outline.value_text(value)
-            style = self._outline.styles.get(value, "")
-            bad = style == "missing" or self._outline.of_value(value).kind == "missing"
-            color = self._color["bad" if bad else "accent" if style in _ENDS else "dim"]
+            bad = self._outline.of_value(value).kind == "missing"
+            color = self._color["bad" if bad else "accent" if value in self._outline.lit_values else "dim"]
             dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(name, kind))
 
     def _draw_edges(self) -> None:
@@ -629,20 +612,18 @@ class _Drawing:
                 self._draw_names(self.dot, {str(source): value})
             label = None
             if first and not many:  # type and name only at the first reader
-                mark = self._outline.styles.get(value, "")
-                words = _text(name if mark == "missing" else kind, 40)
-                words = f"{mark} {_SPACE}{words}" if mark in ("in", "out") else words
-                label = f"<{_SPACE}{f'<B>{words}</B>' if mark in _ENDS else words}>" if words else None
+                words = _text(kind, 40)
+                is_lit = value in self._outline.lit_values
+                label = f"<{_SPACE}{f'<B>{words}</B>' if is_lit else words}>" if words else None
             tail = f"stub{value}_{target}" if many else self._end("o", value, source)
             self.dot.edge(tail, self._end("i", value, target), label=label, tooltip=tooltip, **style)
 
-    def _edge_style(self, value: int, source: Box, target: Box, is_outer: bool) -> dict[str, str]:  # noqa: FBT001
-        mark = self._outline.styles.get(value, "")
-        style = {"style": "dashed"} if is_outer or mark in ("missing", "redundant") else {}
-        if mark == "missing" or (not mark and source.kind == "missing"):
-            color, width = "bad", "2" if mark else "1"
-        elif mark in _ENDS or (mark == "taken" and target in self._lit):
-            color, width = "accent", "1.6" if mark == "taken" else "2.4"
+    def _edge_style(self, value: int, source: Box, _target: Box, is_outer: bool) -> dict[str, str]:  # noqa: FBT001
+        style = {"style": "dashed"} if is_outer else {}
+        if value in self._outline.lit_values:
+            color, width = "accent", "2.4"
+        elif source.kind == "missing":
+            color, width = "bad", "1"
         else:
             return style
         return style | {"color": self._color[color], "fontcolor": self._color[color], "penwidth": width}

@@ -274,13 +274,11 @@ class ModelGraph(GraphWidget):
         """
         from onnx_nb.drawing.graphviz import view_to_graphviz
 
+        ends = [{"kind": "tensor", "name": name} for name in (*self.inputs, *self.outputs)]
         return view_to_graphviz(
             self.model,
-            self.view,
-            selection=self.selection,
-            inputs=self.inputs,
-            outputs=self.outputs,
-            plan=self.plan() if self.outputs else None,
+            self.view.get("open"),
+            [*self.selection, *ends],
             direction=direction or ("right" if self.direction == "right" else "down"),
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )

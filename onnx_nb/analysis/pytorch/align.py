@@ -290,7 +290,7 @@ class Candidates:
         for number in range(len(self._calls) - 1, 0, -1):
             parent = self._calls[number].parent
             self._ends[parent] = max(self._ends[parent], self._ends[number])
-        self._nodes = self._nodes_of_calls()
+        self.nodes = self._nodes_of_calls()
         self._makers: dict[int, int] = {}
         """Value → the innermost call that produced it; inner calls come before those around them."""
         arguments = {slot.value for slot in self._calls[0].inputs}
@@ -342,10 +342,6 @@ class Candidates:
         """Return whether the export says that a node is of another submodule than a call."""
         return self._scopes.of_node[node] != self._scopes.of_call[call]
 
-    def has_nodes(self, call: int) -> bool:
-        """Return whether any node of the export is from a call."""
-        return bool(self._nodes[call][0])
-
     def path_of(self, node: int) -> str:
         """Return the path of the submodule that a node is from; empty if no call has its scope."""
         scopes, scope = self._scopes.of_call, self._scopes.of_node[node]
@@ -366,7 +362,7 @@ class Candidates:
         counts: Counter[tuple[int, ...]] = Counter()
         for number in sorted(self._open, reverse=True):
             maker = self._makers[number]
-            places[number] = counts[maker, *self._open[number]] if not self._nodes[maker][1] else 0
+            places[number] = counts[maker, *self._open[number]] if not self.nodes[maker][1] else 0
             counts[maker, *self._open[number]] += 1
         options = (
             (distances[value, number], abs(place - places[number]), number, value)
@@ -480,10 +476,10 @@ class Candidates:
     def _propose(self, number: int, maker: int) -> None:
         """Note the tensors that may be a value, from the nodes of the call that produced it."""
         graph = self._graph
-        nodes, is_common = self._nodes[maker]
+        nodes, is_common = self.nodes[maker]
         orphans = not nodes
         if orphans:  # nodes added by an optimizer have no scope
-            nodes = [node for node in self._nodes[self._calls[maker].parent][0] if self._scopes.guessed[node]]
+            nodes = [node for node in self.nodes[self._calls[maker].parent][0] if self._scopes.guessed[node]]
         certain = {value for value, _ in self._fixed.values()}
         values = [
             value
@@ -526,8 +522,8 @@ class Candidates:
             for slot in call.inputs:
                 readers.setdefault(slot.value, []).append(number)
         for number, values in self._open.items():
-            if len(values) > 1 and number in readers and not self._nodes[self._makers[number]][1]:
-                nodes = [set(self._nodes[reader][0]) for reader in readers[number]]
+            if len(values) > 1 and number in readers and not self.nodes[self._makers[number]][1]:
+                nodes = [set(self.nodes[reader][0]) for reader in readers[number]]
                 votes = [
                     sum(not inside.isdisjoint(self._readers.get(value, ())) for inside in nodes) for value in values
                 ]
@@ -544,7 +540,7 @@ class Candidates:
         operations = Operations(self._recording, self._graph, self._known()[1], self._fits)
         best: dict[int, list[int]] = {}
         for number, values in self._open.items():
-            if len(values) > 1 and number in operations.maker and not self._nodes[self._makers[number]][1]:
+            if len(values) > 1 and number in operations.maker and not self.nodes[self._makers[number]][1]:
                 likeness = [operations.likeness(number, value) for value in values]
                 best[number] = [v for v, like in zip(values, likeness, strict=True) if like == max(likeness)]
         left = Counter(value for values in best.values() for value in values)
@@ -569,7 +565,7 @@ class Candidates:
         """Move the tensors of a convolution to the normalization that the export folded into it."""
         for number, maker in self._makers.items():
             call = self._calls[maker]
-            if self._nodes[maker][0] or number in self._fixed or "BatchNorm" not in call.cls or not call.inputs:
+            if self.nodes[maker][0] or number in self._fixed or "BatchNorm" not in call.cls or not call.inputs:
                 continue
             before = call.inputs[0].value
             source = self._makers.get(before)
@@ -596,7 +592,7 @@ class Candidates:
             value = equal.get((array.shape, array.dtype.str, array.tobytes()), -1) if array.size > 1 else -1
             if value >= 0 and distances.get((value, number), 0.0) <= TIE_DISTANCE:
                 pairs[number] = value, "equal"
-            elif 1 < array.size <= LOOKED_AT and all(foldable[node] for node in self._nodes[self._makers[number]][0]):
+            elif 1 < array.size <= LOOKED_AT and all(foldable[node] for node in self.nodes[self._makers[number]][0]):
                 fitting = (name for name, info in model.initializers.items() if info.shape == array.shape)
                 twin = next((name for name in fitting if between(array, model.tensor(name)) <= CONSTANT_DISTANCE), None)
                 value = self._graph.value(twin) if twin is not None else self._constant_read(number, pairs)
@@ -605,14 +601,15 @@ class Candidates:
 
     def _constant_read(self, number: int, pairs: Mapping[int, tuple[int, str]]) -> int:
         """Return the only weight of the shape of a value that the node of its one reader has in its place; else −1."""
-        graph, recording = self._graph, self._recording
-        readers = [function.value for function in recording.functions if number in function.inputs]
+        graph, infos = self._graph, self._graph.model.initializers
+        readers = [function.value for function in self._recording.functions if number in function.inputs]
         value = pairs.get(readers[0], (self._of_operations.get(readers[0], -1), ""))[0] if len(readers) == 1 else -1
-        node = int(graph.producer[value]) if value >= 0 else -1
-        names = [graph.value_names[read] for read in graph.node_inputs(node).tolist() if read >= 0] if node >= 0 else []
-        infos, shape = graph.model.initializers, recording.value(number).shape
-        twins = [name for name in names if name in infos and infos[name].shape == shape]
-        return graph.value(twins[0]) if len(twins) == 1 else -1
+        if value < 0 or graph.producer[value] < 0:
+            return -1
+        reads = [read for read in graph.node_inputs(int(graph.producer[value])).tolist() if read >= 0]
+        infos_of = ((read, infos.get(graph.value_names[read])) for read in reads)
+        twins = [read for read, info in infos_of if info is not None and info.shape == self._types[number][1]]
+        return twins[0] if len(twins) == 1 else -1
 
     # --- matches ----------------------------------------------------------------------------------------------------
 
@@ -633,7 +630,7 @@ class Candidates:
         if norm is not None:
             return f"folded together with {norm.cls} {quoted(norm.name)}, whose output its tensor is"
         maker = self._makers.get(number, call)
-        nodes = self._nodes[maker][0]
+        nodes = self.nodes[maker][0]
         for later in self._calls[maker + 1 :] if not nodes else ():
             if "BatchNorm" in later.cls and any(slot.value == number for slot in later.inputs):
                 return f"folded into {later.cls} {quoted(later.name)}"

@@ -523,7 +523,7 @@ class TorchProposal(Proposal):
                 "source": match.source or (source_of(node) if node is not None else ""),
                 "difference": self._difference(option.reference, value, match)
                 or self._folded(option.reference, value)
-                or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else self._lacking(inside)),
+                or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else self._lack(inside)),
                 "between": tuple(names[tensor] for tensor in begins),
                 "inside": tuple(dropouts or inside),
             }
@@ -557,11 +557,11 @@ class TorchProposal(Proposal):
         path_of = self._candidates.path_of if self._candidates is not None else lambda _node: ""
         return [path_of(node) or graph.names[node] for node in active]
 
-    def _lacking(self, calls: Mapping[str, int]) -> str:
+    def _lack(self, calls: Mapping[str, int]) -> str:
         """Say of which calls the export has nothing at all."""
-        has_nodes = self._candidates.has_nodes if self._candidates is not None else bool
-        paths = [path for path, call in calls.items() if not has_nodes(call)]
-        return f"no node of the export is from {listed([*map(quoted, paths)], str, 4)}" if paths else ""
+        candidates = self._candidates
+        paths = [] if candidates is None else [path for path in calls if not candidates.nodes[calls[path]][0]]
+        return f"no node of the export is from {listed(paths, limit=4)}" if paths else ""
 
     def _begins(self, number: int, borders: set[int]) -> list[int]:
         """Return the known tensors before a value; none if nothing but its submodule or function is between."""

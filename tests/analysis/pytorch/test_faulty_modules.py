@@ -190,7 +190,8 @@ def test_a_dropout_that_was_exported_in_training_mode_is_named_as_such() -> None
     module, x, file = Feed().eval(), torch.randn(4, 8), io.BytesIO()
     module.drop.train()
     modes: dict[str, Any] = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
-    torch.onnx.export(module, (x,), file, dynamo=False, opset_version=17, **modes)
+    with pytest.warns(DeprecationWarning, match="legacy"):
+        torch.onnx.export(module, (x,), file, dynamo=False, opset_version=17, **modes)
     c = onnx_nb.compare_torch(module.eval(), x, model=onnx.load_from_string(file.getvalue()))
     first = c.first_divergent()
     assert first is not None
