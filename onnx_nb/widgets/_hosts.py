@@ -87,7 +87,7 @@ class ReopeningWidget(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets ha
     def close(self) -> None:
         """Disconnect from the browser, which removes the views."""
         super().close()
-        vars(self).pop("_repr_mimebundle_", None)  # ipywidgets would display it no more
+        self.__dict__.pop("_repr_mimebundle_", None)  # ipywidgets would display it no more
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         self.open()

@@ -464,7 +464,7 @@ class TorchProposal(Proposal):
             elif graph.producer[value] < 0:  # a weight
                 right, array = recording.value(number), graph.model.tensor(match.tensor)
                 choices[option] = ErrorStats.of(right, array)
-                if choices[option].rel_l2 > CONSTANT_DISTANCE:  # what reads it is judged with torch's
+                if choices[option].size.rel_l2 > CONSTANT_DISTANCE:  # what reads it is judged with torch's
                     pairs.references[number], pairs.dtypes[value] = right, array.dtype
             elif not match.function and match.how != "equal":  # one that is equal has a point already
                 self._refuse(number, value, match)
@@ -488,7 +488,7 @@ class TorchProposal(Proposal):
         )
 
     def _folded(self, number: int, value: int) -> str:
-        """Say that a value that differs is a weight, because the exporter computed it."""
+        """Return a text if a value that differs is a weight, because the exporter computed it; else an empty one."""
         if self._graph.producer[value] >= 0:
             return ""
         name = self._graph.value_names[value]
@@ -558,7 +558,7 @@ class TorchProposal(Proposal):
         return [path_of(node) or graph.names[node] for node in active]
 
     def _lack(self, calls: Mapping[str, int]) -> str:
-        """Say of which calls the export has nothing at all."""
+        """Return a text that names the calls of which the export has nothing at all; empty if there are none."""
         candidates = self._candidates
         paths = [] if candidates is None else [path for path in calls if not candidates.nodes[calls[path]][0]]
         return f"no node of the export is from {listed(paths, limit=4)}" if paths else ""

@@ -187,7 +187,8 @@ class Feed(nn.Module):
 
 def test_a_dropout_that_was_exported_in_training_mode_is_named_as_such() -> None:
     torch.manual_seed(0)
-    module, x, file = Feed().eval(), torch.randn(4, 8), io.BytesIO()
+    module, x = Feed().eval(), torch.randn(4, 8)
+    file: Any = io.BytesIO()
     module.drop.train()
     modes: dict[str, Any] = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
     with pytest.warns(DeprecationWarning, match="legacy"):
