@@ -189,7 +189,7 @@ def _note_display(widget: Any) -> None:
 
     shell = get_ipython()
     cell, run = _cell(shell)
-    # what an Output or %%capture keeps may be shown by other cells later: no cell closes it
+    # what an Output or %%capture keeps may be holders by other cells later: no cell closes it
     if type(getattr(shell, "display_pub", None)).__name__.startswith("Capturing") or any(
         getattr(other, "msg_id", None) == run for other in list(_open_widgets().values())
     ):
@@ -208,17 +208,17 @@ def _close_former(cell: str, run: str) -> None:
     for places in list(_places.values()) if cell else ():
         if places.get(cell, run) != run:
             del places[cell]
-    former, shown = {}, []
+    former, holders = {}, []
     for name, widget in list(_open_widgets().items()):
         if any(_places.get(part, True) for part in _parts(widget)):
-            shown.append(widget)
+            holders.append(widget)
         else:
             former[name] = widget
-    while shown and former:
-        holder = shown.pop()
+    while holders and former:
+        holder = holders.pop()
         if not isinstance(holder, HostedWidget):  # those hold no other
             state = repr(holder.get_state())
-            shown += [former.pop(name) for name in list(former) if name in state]
+            holders += [former.pop(name) for name in list(former) if name in state]
     for widget in former.values():
         if all(part.comm is None or part in former.values() for part in _parts(widget)):
             widget.close()
