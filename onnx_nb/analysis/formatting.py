@@ -54,8 +54,8 @@ def shortened(text: str, limit: int) -> str:
 
 def printable(text: str) -> str:
     """Return a text with a dot for each character that would change its direction, break the line or be invisible."""
-    hidden = ("Cc", "Cf", "Cs", "Zl", "Zp")
-    return "".join("·" if unicodedata.category(character) in hidden else character for character in text)
+    categories = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return "".join("·" if unicodedata.category(character) in categories else character for character in text)
 
 
 def bytes_text(nbytes: int) -> str:

@@ -115,9 +115,8 @@ def view_to_graphviz(
             number = outline.numbers[kind].get(str(target.get("name")))  # nodes without a name only have a number
         if kind in outline.numbers and number is not None:
             outline.highlight(kind, number)
-    return _Drawing(
-        outline, outline.first_opening() if spread is None else outline.at_paths(spread), direction, theme
-    ).dot
+    scopes = outline.first_opening() if spread is None else outline.at_paths(spread)
+    return _Drawing(outline, scopes, direction, theme).dot
 
 
 class Box(NamedTuple):
@@ -172,7 +171,8 @@ class Outline:
         self.front: list[int] = []
         """Outermost closed scope at or around each scope; −1 if the scope is shown open."""
         self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
-        self.lit_values: set[int] = set()
+        self.accents: set[int] = set()
+        """Highlighted values."""
         self._used = {
             *graph.in_value.tolist(),
             *(v for subgraph_ in graph.subgraphs[1:] for v in subgraph_.outputs.tolist()),
@@ -282,7 +282,7 @@ class Outline:
     def highlight(self, kind: str, number: int) -> None:
         """Highlight a node, a scope, or a tensor with its producer and readers."""
         if kind == "tensor":
-            self.lit_values.add(number)
+            self.accents.add(number)
             self.lit["node"].update(self.ends(number))
         else:
             self.lit[kind].add(number)
@@ -450,7 +450,6 @@ _SPACE = "&#160;"
 _BACKSLASH = "\\\u2060"
 """Backslash and an invisible word joiner: dot replaces "\\N" by the node's name, however it is escaped."""
 _CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
-"""Styles of tensors in the accent color."""
 
 
 class _Drawing:
@@ -574,7 +573,7 @@ class _Drawing:
         color, value = self._color, int(self._outline.graph.outputs[box.id]) if box.kind == "output" else box.id
         name, kind = self._outline.value_text(value)
         sub = f"{_SPACE} {_text(kind)}" if kind else ""
-        lit = value in self._outline.lit_values
+        lit = value in self._outline.accents
         dot.node(
             str(box),
             label=f'<<FONT POINT-SIZE="11.5" COLOR="{color["background"]}"><B>{_text(name, 60)}</B>{sub}</FONT>>',
@@ -594,16 +593,17 @@ class _Drawing:
         for identifier, value in tensors.items():
             name, kind = self._outline.value_text(value)
             bad = self._outline.of_value(value).kind == "missing"
-            color = self._color["bad" if bad else "accent" if value in self._outline.lit_values else "dim"]
+            color = self._color["bad" if bad else "accent" if value in self._outline.accents else "dim"]
             dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(name, kind))
 
     def _draw_edges(self) -> None:
         labels: set[int] = set()
         for edge in self._edges:
-            value, source, target, _ = edge
+            value, source, target, is_outer = edge
             many, starts, first = value in self._many, source.kind != "missing", value not in labels
             labels.add(value)
-            style, (name, kind) = self._edge_style(*edge), self._outline.value_text(value, short=True)
+            style = self._edge_style(value, source, is_outer=is_outer)
+            name, kind = self._outline.value_text(value, short=True)
             tooltip = _tooltip(name, kind)
             if first and many and starts:
                 tail = self._end("o", value, source)
@@ -613,20 +613,18 @@ class _Drawing:
             label = None
             if first and not many:  # type and name only at the first reader
                 words = _text(kind, 40)
-                is_lit = value in self._outline.lit_values
-                label = f"<{_SPACE}{f'<B>{words}</B>' if is_lit else words}>" if words else None
+                has_accent = value in self._outline.accents
+                label = f"<{_SPACE}{f'<B>{words}</B>' if has_accent else words}>" if words else None
             tail = f"stub{value}_{target}" if many else self._end("o", value, source)
             self.dot.edge(tail, self._end("i", value, target), label=label, tooltip=tooltip, **style)
 
-    def _edge_style(self, value: int, source: Box, _target: Box, is_outer: bool) -> dict[str, str]:  # noqa: FBT001
+    def _edge_style(self, value: int, source: Box, *, is_outer: bool) -> dict[str, str]:
         style = {"style": "dashed"} if is_outer else {}
-        if value in self._outline.lit_values:
-            color, width = "accent", "2.4"
-        elif source.kind == "missing":
-            color, width = "bad", "1"
-        else:
+        has_accent = value in self._outline.accents
+        if not has_accent and source.kind != "missing":
             return style
-        return style | {"color": self._color[color], "fontcolor": self._color[color], "penwidth": width}
+        color = self._color["accent" if has_accent else "bad"]
+        return style | {"color": color, "fontcolor": color, "penwidth": "2.4" if has_accent else "1"}
 
     def _end(self, side: str, value: int, box: Box) -> str:
         """Return the end of an edge: a box with its side, and a port where that side has several edges."""
