@@ -600,9 +600,14 @@ class Candidates:
                     pairs[number] = value, "constant"
 
     def _constant_read(self, number: int, pairs: Mapping[int, tuple[int, str]]) -> int:
-        """Return the only weight of the shape of a value that the node of its one reader has in its place; else −1."""
-        graph, infos = self._graph, self._graph.model.initializers
-        readers = [function.value for function in self._recording.functions if number in function.inputs]
+        """Return the weight that the node of the one reader of a value has in its place; −1 if that is not certain."""
+        graph, infos, functions = self._graph, self._graph.model.initializers, self._recording.functions
+        inputs, origins = {function.value: function.inputs for function in functions}, [number]
+        for origin in origins:
+            if origin not in inputs:  # it depends on what the module reads: no exporter computes it in advance
+                return -1
+            origins += [read for read in inputs[origin] if read not in origins]
+        readers = [function.value for function in functions if number in function.inputs]
         value = pairs.get(readers[0], (self._of_operations.get(readers[0], -1), ""))[0] if len(readers) == 1 else -1
         if value < 0 or graph.producer[value] < 0:
             return -1

@@ -26,7 +26,7 @@ from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, between, by_peak
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
 from onnx_nb.analysis.compare.operands import constant_of
 from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE
@@ -428,6 +428,7 @@ class TorchProposal(Proposal):
     def __init__(self, recording: Recording, run: Run | None, graph: Graph, alignment: Alignment | None) -> None:
         self._recording, self._run, self._graph = recording, run, graph
         self._candidates = Candidates(recording, graph) if alignment is None else None
+        self._wrong_constants: set[int] = set()
         self.alignment = Alignment(()) if alignment is None else alignment.on(graph.model)
         self._pairs: Pairs = self.alignment.pairs(recording, graph)
         numbers: dict[int, list[int]] = {} if self._candidates is None else self._candidates.numbers
@@ -466,6 +467,7 @@ class TorchProposal(Proposal):
                 choices[option] = ErrorStats.of(right, array)
                 if choices[option].size.rel_l2 > CONSTANT_DISTANCE:  # what reads it is judged with torch's
                     pairs.references[number], pairs.dtypes[value] = right, array.dtype
+                    self._wrong_constants.add(number)
             elif not match.function and match.how != "equal":  # one that is equal has a point already
                 self._refuse(number, value, match)
         return choices
@@ -487,14 +489,6 @@ class TorchProposal(Proposal):
             match.cls, self._attributes[match.path, match.call], node, self._recording.value(number).ndim
         )
 
-    def _folded(self, number: int, value: int) -> str:
-        """Return a text if a value that differs is a weight, because the exporter computed it; else an empty one."""
-        if self._graph.producer[value] >= 0:
-            return ""
-        name = self._graph.value_names[value]
-        is_near = between(self._recording.value(number), self._graph.model.tensor(name)) <= CONSTANT_DISTANCE
-        return "" if is_near else f"the exporter computed it in advance, as the weight {quoted(name)}"
-
     @functools.cached_property
     def _attributes(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
         return {(call.path, call.index): call.attributes for call in self._recording.calls}
@@ -515,15 +509,18 @@ class TorchProposal(Proposal):
             value, match = self._pairs[option.reference]
             node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
             begins = self._begins(option.reference, borders)
-            inside = self._inside(option.reference, match.path) if begins else {}
+            calls = self._calls_of(option.reference).items() if begins else ()
+            # those around it are no others
+            inside = {path: call for path, call in calls if path and not f"{match.path}.".startswith(f"{path}.")}
             dropouts = self._active_dropouts(value, borders)
             about = {
                 "op_type": match.function or match.cls,
                 "scope": match.path,
                 "source": match.source or (source_of(node) if node is not None else ""),
                 "difference": self._difference(option.reference, value, match)
-                or self._folded(option.reference, value)
-                or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else self._lack(inside)),
+                or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else "")
+                or (_COMPUTED.format(quoted(match.tensor)) if option.reference in self._wrong_constants else "")
+                or self._lack(inside),
                 "between": tuple(names[tensor] for tensor in begins),
                 "inside": tuple(dropouts or inside),
             }
@@ -533,29 +530,26 @@ class TorchProposal(Proposal):
         """Return the paths of the submodules that have operations in the region of a point."""
         names = self._graph.value_names
         number = next((other for other, value in self._known.items() if names[value] == point.candidate), -1)
-        return list(dict.fromkeys((point.scope, *self._calls_of(number).values())))
+        return list(dict.fromkeys((point.scope, *self._calls_of(number))))
 
-    def _calls_of(self, number: int) -> dict[int, str]:
-        """Return the calls that have operations in the region of a value, and the paths of their submodules."""
+    def _calls_of(self, number: int) -> dict[str, int]:
+        """Return the paths of the submodules that have operations in the region of a value, and a call of each."""
         _, inside = self._operations.starts(number, self._known)
         functions = (self._operations.maker.get(other) for other in (number, *inside))
         calls = (function.call for function in functions if function is not None)
-        return {call: self._recording.calls[call].path for call in calls}
-
-    def _inside(self, number: int, scope: str) -> dict[str, int]:
-        """Return the submodules, but for those around ``scope``, with a call whose operations a region includes."""
-        calls = self._calls_of(number).items()
-        return {path: call for call, path in calls if path and not f"{scope}.".startswith(f"{path}.")}
+        return {self._recording.calls[call].path: call for call in calls}
 
     def _active_dropouts(self, value: int, borders: set[int]) -> list[str]:
         """Return the paths of the Dropouts in a region that were exported in training mode, or the names of nodes."""
-        graph = self._graph
-        if ("Dropout", "") not in graph.operators:
-            return []
-        nodes = (node for node in self._operations.nodes_before(value, borders) if graph.op_type(node) == "Dropout")
-        active = [node for node in sorted(nodes) if np.any(constant_of(graph, node, 2))]
+        nodes = sorted(self._dropouts & self._operations.nodes_before(value, borders)) if self._dropouts else []
         path_of = self._candidates.path_of if self._candidates is not None else lambda _node: ""
-        return [path_of(node) or graph.names[node] for node in active]
+        return [path_of(node) or self._graph.names[node] for node in nodes]
+
+    @functools.cached_property
+    def _dropouts(self) -> set[int]:
+        graph = self._graph
+        nodes = (node for node in range(len(graph.nodes)) if graph.op_type(node) == "Dropout")
+        return {node for node in nodes if np.any(constant_of(graph, node, 2))}  # in training mode
 
     def _lack(self, calls: Mapping[str, int]) -> str:
         """Return a text that names the calls of which the export has nothing at all; empty if there are none."""
@@ -598,6 +592,7 @@ class TorchProposal(Proposal):
         return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in paths}
 
 
+_COMPUTED: Final = "the exporter computed it in advance, as the weight {}"
 _WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")
 _CHECKS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{f"{name}Norm": (f"{name}Normalization", ("eps",)) for name in ("Layer", "RMS", "Batch", "Group", "Instance")},

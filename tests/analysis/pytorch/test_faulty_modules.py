@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import warnings
 from typing import Any
 
 import onnx
@@ -79,6 +80,32 @@ def test_the_results_of_one_call_are_matched_by_their_places(how: str) -> None:
     assert all(point.isolated.is_equal for point in c.points if "chunk" in point.name)
 
 
+class States(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.lstm = nn.Linear(8, 8), nn.LSTM(8, 8, batch_first=True)
+
+    def forward(self, x: Tensor) -> Any:
+        y, (hidden, cell) = self.lstm(self.first(x))
+        return y, hidden * 2, torch.tanh(cell)
+
+
+@pytest.mark.filterwarnings("ignore:torch made a value constant:UserWarning")  # a size, in torch's LSTM
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_the_results_of_a_layer_are_matched_by_their_places_where_no_value_is_near(how: str) -> None:
+    torch.manual_seed(0)
+    good, bad = States().eval(), States().eval()
+    bad.load_state_dict(good.state_dict())
+    bad.lstm.weight_hh_l0.data.mul_(-2)
+    x = torch.randn(2, 5, 8)
+    c = onnx_nb.compare_torch(good, x, model=onnx_nb.export(bad, x, **modules.EXPORTS[how]))
+    assert {name: c[name].isolated.rel_l2 < 1e-6 for name in ("model → 1", "model → 2")} == {
+        "model → 1": True,
+        "model → 2": True,
+    }
+    assert c.first_divergent().scope == "lstm"
+
+
 class Table(nn.Module):
     """Has no input that varies, so that exporters compute it."""
 
@@ -106,6 +133,26 @@ def test_a_table_that_the_exporter_computed_is_compared_and_what_reads_it_gets_t
     assert "computed it in advance, as the weight" in c.message
     assert sorted(point.isolated.rel_l2 > 1e-6 for point in c.points) == [False] * (len(c.points) - 1) + [True]
     assert compared(Positions(1.0), Positions(1.0), x, "dynamo").first_divergent() is None
+
+
+class Offset(nn.Module):
+    """Adds a parameter of the shape of what a layer returns."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.first, self.act, self.last = nn.Linear(4, 4), activation, nn.Linear(4, 4)
+        self.offset = nn.Parameter(torch.randn(1, 6, 4))
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.act(self.first(x)) + self.offset)
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_a_parameter_is_not_taken_for_a_layer_that_the_export_lacks(how: str) -> None:
+    torch.manual_seed(0)
+    c = compared(Offset(nn.Tanh()), Offset(nn.Identity()), torch.randn(1, 6, 4), how)
+    assert "in advance" not in c.message
+    assert c.first_divergent().inside == ("act",)
 
 
 class Keys(nn.Module):
@@ -191,7 +238,8 @@ def test_a_dropout_that_was_exported_in_training_mode_is_named_as_such() -> None
     file: Any = io.BytesIO()
     module.drop.train()
     modes: dict[str, Any] = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
-    with pytest.warns(DeprecationWarning, match="legacy"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the exporter itself
         torch.onnx.export(module, (x,), file, dynamo=False, opset_version=17, **modes)
     c = onnx_nb.compare_torch(module.eval(), x, model=onnx.load_from_string(file.getvalue()))
     first = c.first_divergent()
