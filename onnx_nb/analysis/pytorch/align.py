@@ -611,8 +611,8 @@ class Candidates:
         value = pairs.get(readers[0], (self._of_operations.get(readers[0], -1), ""))[0] if len(readers) == 1 else -1
         if value < 0 or graph.producer[value] < 0:
             return -1
-        reads = [read for read in graph.node_inputs(int(graph.producer[value])).tolist() if read >= 0]
-        infos_of = ((read, infos.get(graph.value_names[read])) for read in reads)
+        reads = graph.node_inputs(int(graph.producer[value])).tolist()
+        infos_of = [(read, infos.get(graph.value_names[read])) for read in reads if read >= 0]
         twins = [read for read, info in infos_of if info is not None and info.shape == self._types[number][1]]
         return twins[0] if len(twins) == 1 else -1
 

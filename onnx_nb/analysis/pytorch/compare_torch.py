@@ -415,7 +415,7 @@ def compare_torch(
 
     def explain(first: Point) -> Iterable[str]:
         weights = (weight for path in proposal.paths(first) for weight in comparison.weights(scope=path).points)
-        return dict.fromkeys(weight.difference for weight in weights if weight.difference)
+        return dict.fromkeys(weight.difference for weight in weights if weight.difference) or proposal.lacking(first)
 
     return explained(comparison, explain)
 
@@ -509,9 +509,7 @@ class TorchProposal(Proposal):
             value, match = self._pairs[option.reference]
             node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
             begins = self._begins(option.reference, borders)
-            calls = self._calls_of(option.reference).items() if begins else ()
-            # those around it are no others
-            inside = {path: call for path, call in calls if path and not f"{match.path}.".startswith(f"{path}.")}
+            inside = self._paths_of(option.reference) if begins else []
             dropouts = self._active_dropouts(value, borders)
             about = {
                 "op_type": match.function or match.cls,
@@ -519,10 +517,10 @@ class TorchProposal(Proposal):
                 "source": match.source or (source_of(node) if node is not None else ""),
                 "difference": self._difference(option.reference, value, match)
                 or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else "")
-                or (_COMPUTED.format(quoted(match.tensor)) if option.reference in self._wrong_constants else "")
-                or self._lack(inside),
+                or (_COMPUTED.format(quoted(match.tensor)) if option.reference in self._wrong_constants else ""),
                 "between": tuple(names[tensor] for tensor in begins),
-                "inside": tuple(dropouts or inside),
+                # those around it are no others
+                "inside": tuple(dropouts or [p for p in inside if p and not f"{match.path}.".startswith(f"{p}.")]),
             }
             yield option, depth, match.name, about
 
@@ -530,14 +528,14 @@ class TorchProposal(Proposal):
         """Return the paths of the submodules that have operations in the region of a point."""
         names = self._graph.value_names
         number = next((other for other, value in self._known.items() if names[value] == point.candidate), -1)
-        return list(dict.fromkeys((point.scope, *self._calls_of(number))))
+        return list(dict.fromkeys((point.scope, *self._paths_of(number))))
 
-    def _calls_of(self, number: int) -> dict[str, int]:
-        """Return the paths of the submodules that have operations in the region of a value, and a call of each."""
+    def _paths_of(self, number: int) -> list[str]:
+        """Return the paths of the submodules that have operations in the region of a value."""
         _, inside = self._operations.starts(number, self._known)
         functions = (self._operations.maker.get(other) for other in (number, *inside))
-        calls = (function.call for function in functions if function is not None)
-        return {self._recording.calls[call].path: call for call in calls}
+        calls = self._recording.calls
+        return list(dict.fromkeys(calls[function.call].path for function in functions if function is not None))
 
     def _active_dropouts(self, value: int, borders: set[int]) -> list[str]:
         """Return the paths of the Dropouts in a region that were exported in training mode, or the names of nodes."""
@@ -551,11 +549,13 @@ class TorchProposal(Proposal):
         nodes = (node for node in range(len(graph.nodes)) if graph.op_type(node) == "Dropout")
         return {node for node in nodes if np.any(constant_of(graph, node, 2))}  # in training mode
 
-    def _lack(self, calls: Mapping[str, int]) -> str:
-        """Return a text that names the calls of which the export has nothing at all; empty if there are none."""
-        candidates = self._candidates
-        paths = [] if candidates is None else [path for path in calls if not candidates.nodes[calls[path]][0]]
-        return f"no node of the export is from {listed(paths, limit=4)}" if paths else ""
+    def lacking(self, point: Point) -> list[str]:
+        """Return a text that names the submodules in the region of a point of which the export has no node, if any."""
+        if self._candidates is None or "BatchNorm" in point.op_type:  # its node is that of what it was folded into
+            return []
+        rest = {self._recording.calls[at].path for at, (nodes, _) in enumerate(self._candidates.nodes) if nodes}
+        paths = [path for path in point.inside if path not in rest]
+        return [f"no node of the export is from {listed(paths, limit=4)}"] if paths else []
 
     def _begins(self, number: int, borders: set[int]) -> list[int]:
         """Return the known tensors before a value; none if nothing but its submodule or function is between."""
