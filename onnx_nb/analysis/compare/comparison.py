@@ -177,7 +177,7 @@ class Point:
 
     def __repr__(self) -> str:
         sizes = [(which, self.error_size(which)) for which in _WHICH]
-        errors = "".join(f", {which} {_relative(size):.2g}" for which, size in sizes if size is not None)
+        errors = "".join(f", {which} {size.relative_error:.2g}" for which, size in sizes if size is not None)
         return f"Point({quoted(self.name)}{f', {self.op_type}' if self.op_type else ''}{errors})"
 
 
@@ -562,7 +562,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
     def _sizes(self, which: Which) -> Floats:
         """Return the relative norm of each point's error: infinite if there are mismatches, NaN if it is not known."""
         sizes = (point.error_size(which) for point in self.points)
-        return np.asarray([math.nan if errors is None else _relative(errors) for errors in sizes])
+        return np.asarray([math.nan if errors is None else errors.relative_error for errors in sizes])
 
 
 _COLUMNS: Final = (
@@ -575,11 +575,6 @@ def _rounding(point: Point) -> float:
     errors = point.error_size("isolated")
     # attributes are float32, such as an epsilon, also where values are more precise
     return max(0.0 if errors is None else ROUNDING_ULPS * precision(errors), MEDIAN_FLOOR, point.precision)
-
-
-def _relative(errors: ErrorSize) -> float:
-    """Return the relative norm of an error, infinite if there are mismatches."""
-    return math.inf if errors.mismatches else 0.0 if errors.is_equal else errors.rel_l2
 
 
 def _amount(errors: ErrorSize, whose: str = "its") -> str:

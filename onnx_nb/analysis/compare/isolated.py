@@ -190,12 +190,7 @@ def unconfirmed(
 
     ``run`` returns the errors of regions that begin at no doubtful tensor; called if any error is beyond rounding.
     """
-
-    def size(errors: ErrorStats | LazyErrors) -> float:
-        summary = errors.size
-        return np.inf if summary.mismatches else 0.0 if summary.is_equal else summary.rel_l2
-
-    if not doubtful or all(size(errors) <= EXACT_ERROR for errors in stats.values()):
+    if not doubtful or all(errors.size.relative_error <= EXACT_ERROR for errors in stats.values()):
         return set()
     errors = run()
     sure = stats.keys() - doubtful
@@ -205,8 +200,8 @@ def unconfirmed(
         for node in nodes:
             for value in graph.node_outputs(node).tolist():
                 if value in doubtful:
-                    worst[value] = max(worst.get(value, 0.0), size(errors[end]))
-    here = {value: size(errors[value]) for value in worst.keys() & errors.keys()}
+                    worst[value] = max(worst.get(value, 0.0), errors[end].size.relative_error)
+    here = {value: errors[value].size.relative_error for value in worst.keys() & errors.keys()}
     return {
         value
         for value, error in here.items()  # a NaN on one side only is infinite, and counts as an error of the whole norm

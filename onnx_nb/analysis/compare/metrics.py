@@ -75,6 +75,9 @@ class ErrorSize:
     """Smallest value of the reference; smallest magnitude if it is complex."""
     high: float = math.nan
 
+    def __post_init__(self) -> None:
+        _ = [name == "string" or np.dtype(name) for name in self.dtypes]  # raises
+
     @property
     def mismatches(self) -> int:
         """Pairs in which only one side is NaN or infinite, or strings differ."""
@@ -101,6 +104,11 @@ class ErrorSize:
         if not self.finite or not self.reference_norm:
             return math.nan if not self.finite else math.inf if self.error_norm else 0.0
         return self.error_norm / self.reference_norm
+
+    @property
+    def relative_error(self) -> float:
+        """`rel_l2`; infinite if there are mismatches, and 0 if all pairs are equal."""
+        return math.inf if self.mismatches else 0.0 if self.is_equal else self.rel_l2
 
     @property
     def sqnr(self) -> float:
