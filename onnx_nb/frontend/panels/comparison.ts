@@ -491,7 +491,7 @@ function pointColumns(points: Points): readonly TableColumn[] {
   const isBad = (row: number): boolean => row === first || mismatches[row] > 0;
   const size = (x: number, row: number): string =>
     x !== Number.POSITIVE_INFINITY ? magnitude(x) : isText(points, row) ? "texts" : "NaN, Inf";
-  const scoreHint = "Isolated error divided by the median of points of its kind";
+  const scoreHint = "Isolated error ÷ the median of points of its kind, or ÷ what rounding explains if that is more";
   const errorHint = isolated ? "The largest error; isolated where that is known" : "The largest error";
   const matching = "How the values of both sides were found to correspond";
   const errorOptions = { hint: "‖Δ‖/‖x‖ where each side ran by itself", ...(!isolated && { isBad }) };
