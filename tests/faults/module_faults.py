@@ -205,7 +205,7 @@ class Sound:
         fault.change(faulty)
         try:
             faulty(**self.kwargs)
-        except AttributeError:  # torch's own layer around it reads what another layer does not have
+        except (AttributeError, ValueError):  # torch refuses a number, or its layer around it reads what another lacks
             return "does not run"
         try:
             proto = exported(faulty, self.kwargs, self.exporter)

@@ -204,8 +204,8 @@ def unconfirmed(
     here = {value: errors[value].size.relative_error for value in worst.keys() & errors.keys()}
     return {
         value
-        for value, error in here.items()  # a NaN on one side only is infinite, and counts as an error of the whole norm
-        if error > CONTRADICTED_ERROR and worst[value] <= HARM_RATIO * (error if np.isfinite(error) else 1.0)
+        for value, error in here.items()  # after a NaN on one side only, there are others unless the pair is wrong
+        if error > CONTRADICTED_ERROR and worst[value] <= HARM_RATIO * error and np.isfinite(worst[value])
     }
 
 
