@@ -1,8 +1,8 @@
 """``python -m tests.faults.module_faults``: faults in a torch module, whose export is compared with the sound one.
 
 Nothing is edited in the graph, so the export of the faulty module may have other nodes, names and constants than that
-of the sound one. The truth is the module that was changed. It is named if a point lies in it, or if the message of the
-comparison has its path: a neighbor that reads it does not count.
+of the sound one. The truth is the module that was changed. It is named if a point lies in it, or if the message says
+that the export has no node of it: a neighbor that reads it does not count.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def faults(module: nn.Module) -> Iterator[Fault]:
 
     def swap(kind: str, path: str, make: Callable[[], nn.Module]) -> Fault:
         around, _, name = path.rpartition(".")
-        return Fault(kind, path, lambda whole: setattr(whole.get_submodule(around), name, make()))
+        return Fault(kind, path, lambda whole: setattr(whole.get_submodule(around), name, make().eval()))
 
     for path, part in module.named_modules():
         is_ours = type(part).__module__.startswith("tests.")
@@ -228,7 +228,9 @@ class Sound:
 
     def _judged(self, proto: Any, fault: Fault) -> tuple[tuple[str, str, str], str]:
         c, path = onnx_nb.compare_torch(self.module, (), self.kwargs, model=proto), self.called(fault.path)
-        first, ranked = (named(point, path) for point in (c.first_divergent(), next(iter(c.ranked("isolated")), None)))
+        points = c.first_divergent(), next(iter(c.ranked("isolated")), None)
+        is_said = f"No node of the export is from {path!r}." in c.message  # of the first one
+        first, ranked = ("" if is_said and point is points[0] else named(point, path) for point in points)
         inside = c.drill(path)
         top = inside.first_divergent() or next(iter(inside.ranked("isolated")), None)
         is_right = top is not None and any(name in top.name for name in fault.operations.split() or [""])

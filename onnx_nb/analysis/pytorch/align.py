@@ -440,7 +440,7 @@ class Candidates:
         The result is empty if they do not repeat, or not in order.
         """
         graph = self._graph
-        nodes = [node for node in members if not graph.folded[node]]
+        nodes = [node for node in members if not graph.folded[node]]  # some calls may have constants that others lack
         repeats: dict[tuple[Any, ...], list[int]] = {}
         for place, node in enumerate(nodes):
             weights = tuple(v for v in graph.node_inputs(node).tolist() if v >= 0 and is_weight(graph, v))
@@ -456,8 +456,9 @@ class Candidates:
         if any(end >= begin for end, begin in zip(last, first[1:], strict=False)):
             return []
         before = first[0]
-        starts = [0, *(max(end + 1, begin - before) for end, begin in zip(last, first[1:], strict=False)), len(nodes)]
-        return [nodes[start:end] for start, end in itertools.pairwise(starts)]
+        starts = [nodes[max(end, begin - before - 1)] for end, begin in zip(last, first[1:], strict=False)]
+        cuts = [0, *(members.index(node) + 1 for node in starts), len(members)]
+        return [list(members[start:end]) for start, end in itertools.pairwise(cuts)]
 
     # --- tensors of values ------------------------------------------------------------------------------------------
 

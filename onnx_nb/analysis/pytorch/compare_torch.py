@@ -491,7 +491,16 @@ class TorchProposal(Proposal):
 
     @functools.cached_property
     def _attributes(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
-        return {(call.path, call.index): call.attributes for call in self._recording.calls}
+        pads = {function.value: function.numbers for function in self._recording.functions if function.name == "pad"}
+        attributes = {(call.path, call.index): call.attributes for call in self._recording.calls}
+        for call in self._recording.calls:
+            sizes, padding = pads.get(call.inputs[0].value if call.inputs else -1, ()), call.attributes.get("padding")
+            if sizes and isinstance(padding, Sequence) and 2 * len(padding) == len(sizes):
+                whole = [*padding, *padding]  # with the pad before it, unless the export has that as a node
+                whole = [size + more for size, more in zip(whole, [*sizes[-2::-2], *sizes[::-2]], strict=True)]
+                is_node = ("Pad", "") in self._graph.operators
+                attributes[call.path, call.index] = {**call.attributes, "padding": None if is_node else whole}
+        return attributes
 
     def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the order in which torch computed them, with what their points report."""
@@ -509,7 +518,7 @@ class TorchProposal(Proposal):
             value, match = self._pairs[option.reference]
             node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
             begins = self._begins(option.reference, borders)
-            inside = self._paths_of(option.reference) if begins else []
+            inside = self._paths_of(option.reference) if begins is not None else []
             dropouts = self._active_dropouts(value, borders)
             about = {
                 "op_type": match.function or match.cls,
@@ -518,7 +527,7 @@ class TorchProposal(Proposal):
                 "difference": self._difference(option.reference, value, match)
                 or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else "")
                 or (_COMPUTED.format(quoted(match.tensor)) if option.reference in self._wrong_constants else ""),
-                "between": tuple(names[tensor] for tensor in begins),
+                "between": tuple(names[tensor] for tensor in begins or ()),
                 # those around it are no others
                 "inside": tuple(dropouts or [p for p in inside if p and not f"{match.path}.".startswith(f"{p}.")]),
             }
@@ -551,14 +560,14 @@ class TorchProposal(Proposal):
 
     def lacking(self, point: Point) -> list[str]:
         """Return a text that names the submodules in the region of a point of which the export has no node, if any."""
-        if self._candidates is None or "BatchNorm" in point.op_type:  # its node is that of what it was folded into
+        if self._candidates is None:
             return []
         rest = {self._recording.calls[at].path for at, (nodes, _) in enumerate(self._candidates.nodes) if nodes}
-        paths = [path for path in point.inside if path not in rest]
+        paths = [path for path in point.inside if path not in rest and path not in self._normalized]
         return [f"no node of the export is from {listed(paths, limit=4)}"] if paths else []
 
-    def _begins(self, number: int, borders: set[int]) -> list[int]:
-        """Return the known tensors before a value; none if nothing but its submodule or function is between."""
+    def _begins(self, number: int, borders: set[int]) -> list[int] | None:
+        """Return the known tensors before a value; ``None`` if only its submodule or function is between."""
         value, operations = self._known[number], self._operations
         roots, inside = operations.starts(number, self._known)
         there = operations.tensors_before(value, borders)
@@ -566,7 +575,7 @@ class TorchProposal(Proposal):
         is_same = here <= there and operations.agree(here, there, is_whole=-1 not in roots)
         is_elsewhere = None if self._candidates is None else self._candidates.is_elsewhere
         is_own = is_same and not inside and operations.is_own(number, value, is_elsewhere)
-        return [] if is_own else sorted(here | there)
+        return None if is_own else sorted(here | there)
 
     def weight(self, name: str) -> NDArray[Any] | None:
         """Return a parameter of the module by its name."""
@@ -582,14 +591,18 @@ class TorchProposal(Proposal):
         """Parameters and buffers that the export may have as they are."""
         if self._run is None:
             return {}
-        module, calls = self._run[0], self._recording.calls
+        module = self._run[0]
         tensors = dict([*module.named_parameters(), *module.named_buffers()])
         if ("BatchNormalization", "") in self._graph.operators:
             return tensors
-        # folded into the weights before: torch has other ones
+        return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in self._normalized}
+
+    @functools.cached_property
+    def _normalized(self) -> set[str]:
+        """Paths of the submodules into whose weights a batch normalization may be folded: torch has other ones."""
+        calls = self._recording.calls
         read = {call.inputs[0].value for call in calls if "BatchNorm" in call.cls and call.inputs}
-        paths = {call.path for call in calls if any(slot.value in read for slot in call.outputs)}
-        return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in paths}
+        return {call.path for call in calls if any(slot.value in read for slot in call.outputs)}
 
 
 _COMPUTED: Final = "the exporter computed it in advance, as the weight {}"
@@ -631,7 +644,7 @@ def _in_onnx(key: str, value: Any, rank: int) -> Any:
     if key not in ("kernel_size", "stride", "padding", "dilation") or value is None:
         return int(value) if isinstance(value, bool) else value
     sizes = [value] * (rank - 2) if isinstance(value, int) else list(value)
-    return None if isinstance(value, str) else sizes * (2 if key == "padding" else 1)
+    return None if isinstance(value, str) else sizes * (2 if key == "padding" and len(sizes) == rank - 2 else 1)
 
 
 def _equal(target: Any, got: Any) -> bool:

@@ -23,7 +23,7 @@ from tests import modules
 
 def compared(good: nn.Module, bad: nn.Module, x: Tensor, how: str) -> Any:
     """Compare a module with the export of another one of the same weights."""
-    bad.load_state_dict(good.state_dict())
+    bad.load_state_dict(good.state_dict(), strict=False)
     return onnx_nb.compare_torch(good.eval(), x, model=onnx_nb.export(bad.eval(), x, **modules.EXPORTS[how]))
 
 
@@ -95,7 +95,7 @@ class States(nn.Module):
 def test_the_results_of_a_layer_are_matched_by_their_places_where_no_value_is_near(how: str) -> None:
     torch.manual_seed(0)
     good, bad = States().eval(), States().eval()
-    bad.load_state_dict(good.state_dict())
+    bad.load_state_dict(good.state_dict(), strict=False)
     weights: Any = bad.lstm.weight_hh_l0
     weights.data.mul_(-2)
     x = torch.randn(2, 5, 8)
@@ -263,3 +263,64 @@ def test_a_layer_that_the_export_lacks_is_named(how: str) -> None:
     assert c.first_divergent().inside == ("act",)
     assert "and 'last' (Linear), which includes 'act': " in c.message
     assert "No node of the export is from 'act'." in c.message
+
+
+class Normalized(nn.Module):
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.first, self.norm1, self.act = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), activation
+        self.last, self.norm2 = nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.norm2(self.last(self.act(self.norm1(self.first(x)))))
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_a_lacking_layer_before_a_folded_convolution_is_told_from_it(how: str) -> None:
+    torch.manual_seed(0)
+    c = compared(Normalized(nn.Tanh()), Normalized(nn.Identity()), torch.randn(2, 3, 8, 8), how)
+    assert "No node of the export is from 'act'." in c.message
+
+
+class Queries(nn.Module):
+    """Reads learned values that no input reaches, and then what it computed of them, with the same layers."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.queries, self.norm, self.layer = nn.Parameter(torch.randn(1, 4, 8)), norm, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.queries.expand(x.shape[0], -1, -1)
+        for _ in range(2):
+            y = torch.tanh(self.layer(self.norm(y)) + x)
+        return y
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_the_call_that_reads_weights_only_is_compared_as_the_others(how: str) -> None:
+    torch.manual_seed(0)
+    module, faulty, x = Queries(nn.LayerNorm(8)), Queries(nn.LayerNorm(8, eps=0.5)), torch.randn(2, 4, 8)
+    c = compared(module, faulty, x, how)
+    assert {"norm", "norm#2", "layer", "layer#2"} <= {point.name for point in c.points}
+    assert c.first_divergent().scope == "norm"
+    if how != "dynamo":  # which computes the layer that reads it in advance as well
+        assert "No node of the export is from 'norm'." in compared(module, Queries(nn.Identity()), x, how).message
+
+
+class Padded(nn.Module):
+    def __init__(self, *pads: int) -> None:
+        super().__init__()
+        self.first, self.down, self.pads = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3, 2), pads
+
+    def forward(self, x: Tensor) -> Any:
+        return torch.relu(self.down(nn.functional.pad(self.first(x), self.pads)))
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_the_pads_of_a_convolution_are_those_of_the_pad_fused_into_it(how: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 8, 8)
+    c = compared(Padded(0, 1, 0, 1), Padded(1, 0, 1, 0), x, how)
+    assert ("Pads is 1×1×0×0 instead of 0×0×1×1." in c.message) == (how == "dynamo")  # the others have a node of it
+    assert "ads is" not in c.message or how == "dynamo"
+    assert compared(Padded(0, 1, 0, 2), Padded(0, 1, 0, 2), x, how).first_divergent() is None
