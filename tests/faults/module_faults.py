@@ -231,7 +231,10 @@ class Sound:
         points = c.first_divergent(), next(iter(c.ranked("isolated")), None)
         is_said = f"No node of the export is from {path!r}." in c.message  # of the first one
         first, ranked = ("" if is_said and point is points[0] else named(point, path) for point in points)
-        inside = c.drill(path)
+        try:
+            inside = c.drill(path)
+        except onnx_nb.OnnxNbError as error:  # such as that nothing of it is left to run
+            return (first, ranked, f"error: {error}"), c.message
         top = inside.first_divergent() or next(iter(inside.ranked("isolated")), None)
         is_right = top is not None and any(name in top.name for name in fault.operations.split() or [""])
         drill = "" if is_right else "nothing stands out" if top is None else f"elsewhere: {top.name}"

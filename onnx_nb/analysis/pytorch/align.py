@@ -25,7 +25,7 @@ import numpy as np
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import LOOKED_AT, between, kind_of
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE, TIE_DISTANCE
-from onnx_nb.analysis.errors import AlignmentError, FeedError
+from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
@@ -34,15 +34,13 @@ from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.saved import read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
-from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
 from onnx_nb.analysis.pytorch.operations import Operations
+from onnx_nb.analysis.pytorch.side import feeds_of, inputs_of
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run.capture import capture
-from onnx_nb.analysis.run.feeds import validate_feeds
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 
@@ -290,6 +288,8 @@ class Candidates:
         for number in range(len(self._calls) - 1, 0, -1):
             parent = self._calls[number].parent
             self._ends[parent] = max(self._ends[parent], self._ends[number])
+        self.copies: dict[str, tuple[int, int]] = {}
+        """Path of a submodule → how often the export calls it, and how often torch does, if that is more often."""
         self.nodes = self._nodes_of_calls()
         self._makers: dict[int, int] = {}
         """Value → the innermost call that produced it; inner calls come before those around them."""
@@ -409,13 +409,34 @@ class Candidates:
                 nodes_in.setdefault(scopes.of_node[node][:depth], []).append(node)
             for scope, calls in calls_in.items():
                 members = nodes_in.get(scope, [])
+                copies = self._copies(members, calls)
                 parts = [members] if len(calls) == 1 else self._runs(nodes, members, depth)
-                if len(parts) != len(calls):
-                    parts = self._equal_parts(members, len(calls))
-                has_parts = len(parts) == len(calls)
+                if len(parts) != copies:
+                    parts = self._equal_parts(members, copies)
+                has_parts = len(parts) == copies
+                if copies < len(calls) and has_parts:
+                    self.copies[self._calls[calls[0]].path] = copies, len(calls)
+                    parts += [[]] * (len(calls) - copies)
                 for place, other in enumerate(calls):
                     regions[other] = (parts[place], is_common) if has_parts else (members, True)
         return regions
+
+    def _copies(self, members: Sequence[int], calls: Sequence[int]) -> int:
+        """Return how often the export calls a module: as often as torch, unless it has fewer nodes for its weights."""
+        if len(calls) == 1 or len({self._calls[call].path for call in calls}) > 1:
+            return len(calls)
+        copies = 0
+        for (_op, _scope, weights), places in self._repeats(members)[1].items():
+            types = map(self._graph.type_of, weights)
+            # axes and factors are read by several nodes of one call
+            if any(kind_of(info.dtype) == "float" and info.shape not in (None, (), (1,)) for info in types):
+                copies = max(copies, len(places))
+        arrays = ([self._recording.value(slot.value) for slot in self._calls[call].outputs] for call in calls)
+        # equal calls may be merged
+        is_less = 0 < copies < len(calls) and copies < len(
+            {tuple(array.tobytes() for array in outputs) for outputs in arrays}
+        )
+        return copies if is_less else len(calls)
 
     def _runs(self, around: Sequence[int], members: Sequence[int], depth: int) -> list[list[int]]:
         """Divide the nodes of a module that was called several times where nodes of other modules are between them."""
@@ -439,13 +460,7 @@ class Candidates:
 
         The result is empty if they do not repeat, or not in order.
         """
-        graph = self._graph
-        nodes = [node for node in members if not graph.folded[node]]  # some calls may have constants that others lack
-        repeats: dict[tuple[Any, ...], list[int]] = {}
-        for place, node in enumerate(nodes):
-            weights = tuple(v for v in graph.node_inputs(node).tolist() if v >= 0 and is_weight(graph, v))
-            key = int(graph.op_index[node]), self._scopes.of_node[node], weights
-            repeats.setdefault(key, []).append(place)
+        nodes, repeats = self._repeats(members)
         whole = {key: places for key, places in repeats.items() if len(places) % count == 0}
         series = [places for key, places in whole.items() if key[2]] or list(whole.values())
         if not series:
@@ -459,6 +474,17 @@ class Candidates:
         starts = [nodes[max(end, begin - before - 1)] for end, begin in zip(last, first[1:], strict=False)]
         cuts = [0, *(members.index(node) + 1 for node in starts), len(members)]
         return [list(members[start:end]) for start, end in itertools.pairwise(cuts)]
+
+    def _repeats(self, members: Sequence[int]) -> tuple[list[int], dict[tuple[Any, ...], list[int]]]:
+        """Return the nodes that compute, and operator, submodule and weights → the places among them of such nodes."""
+        graph = self._graph
+        nodes = [node for node in members if not graph.folded[node]]  # some calls may have constants that others lack
+        repeats: dict[tuple[Any, ...], list[int]] = {}
+        for place, node in enumerate(nodes):
+            weights = tuple(v for v in graph.node_inputs(node).tolist() if v >= 0 and is_weight(graph, v))
+            key = int(graph.op_index[node]), self._scopes.of_node[node], weights
+            repeats.setdefault(key, []).append(place)
+        return nodes, repeats
 
     # --- tensors of values ------------------------------------------------------------------------------------------
 
@@ -656,34 +682,3 @@ def main_tensors(graph: Graph) -> dict[str, int]:
     """Return the values of the main graph by name."""
     names = graph.value_names
     return {names[value]: value for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}
-
-
-def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given."""
-    if feeds is not None:
-        return validate_feeds(model, feeds)
-    inputs, graph = input_types(model), Graph.of(model)
-    arrays = {graph.value_names[value]: recording.value(key) for key, value in inputs_of(recording, graph).items()}
-    if any(name not in arrays and name not in model.initializers for name in inputs):
-        labels = {slot.label for slot in recording.calls[0].inputs}
-        rest = [name for name in inputs if name not in labels and name not in model.initializers]
-        message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
-        raise FeedError(message, advice="Pass the inputs of the model as feeds=.")
-    for name, array in arrays.items():
-        kind = inputs[name]
-        target = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
-        # a float16 model runs on the arguments of the float32 module
-        if target is not None and all(dtype.kind == "f" or "float" in dtype.name for dtype in (array.dtype, target)):
-            arrays[name] = array.astype(target, copy=False)
-    return validate_feeds(model, arrays)
-
-
-def inputs_of(recording: Recording, graph: Graph) -> dict[int, int]:
-    """Return the number of each recorded argument → the input of the graph that it is: by name, else in order."""
-    arguments = {slot.label: slot.value for slot in recording.calls[0].inputs}
-    inputs = {graph.value_names[value]: value for value in graph.inputs.tolist()}
-    pairs = {arguments.pop(name): value for name, value in inputs.items() if name in arguments}
-    rest = [
-        value for name, value in inputs.items() if value not in pairs.values() and name not in graph.model.initializers
-    ]
-    return {**pairs, **dict(zip(arguments.values(), rest, strict=False))}

@@ -37,13 +37,13 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import attributes as values_of
 from onnx_nb.analysis.model.tensors import listed, numpy_dtype
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
-from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Match, Pairs, feeds_of, inputs_of
+from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Match, Pairs
 from onnx_nb.analysis.pytorch.drilldown import SMALL, Reproduction, compare_operations, submodule_nodes
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, Run, checked_arguments, record
-from onnx_nb.analysis.pytorch.side import TorchSide, later_feeds, recorded_feed
+from onnx_nb.analysis.pytorch.side import TorchSide, feeds_of, inputs_of, later_feeds, recorded_feed
 from onnx_nb.analysis.pytorch.weights import WeightFinder
 from onnx_nb.analysis.submodel.assembly import assemble
 
@@ -559,12 +559,18 @@ class TorchProposal(Proposal):
         return {node for node in nodes if np.any(constant_of(graph, node, 2))}  # in training mode
 
     def lacking(self, point: Point) -> list[str]:
-        """Return a text that names the submodules in the region of a point of which the export has no node, if any."""
+        """Return what the export lacks of the submodules in the region of a point: all nodes, or some calls."""
         if self._candidates is None:
             return []
         rest = {self._recording.calls[at].path for at, (nodes, _) in enumerate(self._candidates.nodes) if nodes}
         paths = [path for path in point.inside if path not in rest and path not in self._normalized]
-        return [f"no node of the export is from {listed(paths, limit=4)}"] if paths else []
+        places = [f"{path}." for path in point.inside]
+        copies = self._candidates.copies.items()
+        less = {path: calls for path, calls in copies if any(place.startswith(f"{path}.") for place in places)}
+        less = {path: calls for path, calls in less.items() if path.rpartition(".")[0] not in less}
+        counts = ", ".join(f"{quoted(path)} {few}× instead of {many}×" for path, (few, many) in [*less.items()][:4])
+        texts = [f"no node of the export is from {listed(paths, limit=4)}"] if paths else []
+        return [*texts, *([f"the export calls {counts}"] if counts else [])]
 
     def _begins(self, number: int, borders: set[int]) -> list[int] | None:
         """Return the known tensors before a value; ``None`` if only its submodule or function is between."""

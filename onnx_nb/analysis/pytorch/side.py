@@ -6,9 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis.compare.sides import Feed
-from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.pytorch.align import feeds_of
+from onnx_nb.analysis.errors import AlignmentError, FeedError
+from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.record import Recording, record
+from onnx_nb.analysis.run.feeds import validate_feeds
 
 if TYPE_CHECKING:
     import torch
@@ -69,3 +72,34 @@ def _outline(recording: Recording) -> list[object]:
     """Return which values each call and function read and returned."""
     calls = [(call.name, *(slot.value for slot in (*call.inputs, *call.outputs))) for call in recording.calls]
     return [*calls, *((function.name, function.value) for function in recording.functions)]
+
+
+def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given."""
+    if feeds is not None:
+        return validate_feeds(model, feeds)
+    inputs, graph = input_types(model), Graph.of(model)
+    arrays = {graph.value_names[value]: recording.value(key) for key, value in inputs_of(recording, graph).items()}
+    if any(name not in arrays and name not in model.initializers for name in inputs):
+        labels = {slot.label for slot in recording.calls[0].inputs}
+        rest = [name for name in inputs if name not in labels and name not in model.initializers]
+        message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
+        raise FeedError(message, advice="Pass the inputs of the model as feeds=.")
+    for name, array in arrays.items():
+        kind = inputs[name]
+        target = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
+        # a float16 model runs on the arguments of the float32 module
+        if target is not None and all(dtype.kind == "f" or "float" in dtype.name for dtype in (array.dtype, target)):
+            arrays[name] = array.astype(target, copy=False)
+    return validate_feeds(model, arrays)
+
+
+def inputs_of(recording: Recording, graph: Graph) -> dict[int, int]:
+    """Return the number of each recorded argument → the input of the graph that it is: by name, else in order."""
+    arguments = {slot.label: slot.value for slot in recording.calls[0].inputs}
+    inputs = {graph.value_names[value]: value for value in graph.inputs.tolist()}
+    pairs = {arguments.pop(name): value for name, value in inputs.items() if name in arguments}
+    rest = [
+        value for name, value in inputs.items() if value not in pairs.values() and name not in graph.model.initializers
+    ]
+    return {**pairs, **dict(zip(arguments.values(), rest, strict=False))}

@@ -27,9 +27,10 @@ from onnx_nb.analysis.compare.thresholds import TIE_DISTANCE, WEIGHT_ULPS
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attribute
-from onnx_nb.analysis.pytorch.align import inputs_of, is_weight
+from onnx_nb.analysis.pytorch.align import is_weight
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
 from onnx_nb.analysis.pytorch.record import to_numpy
+from onnx_nb.analysis.pytorch.side import inputs_of
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,8 @@ import pytest
 
 import onnx_nb
 from onnx_nb import AlignmentError, FeedError, ModelFileError, export, record
-from onnx_nb.analysis.pytorch.align import Alignment, align, feeds_of
+from onnx_nb.analysis.pytorch.align import Alignment, align
+from onnx_nb.analysis.pytorch.side import feeds_of
 from onnx_nb.types import Graph
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:

@@ -23,7 +23,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import AlignmentError, FeedError
-from onnx_nb.analysis.pytorch.align import align, feeds_of
+from onnx_nb.analysis.pytorch.align import align
+from onnx_nb.analysis.pytorch.side import feeds_of
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
     pytest.skip("torch or transformers is not installed", allow_module_level=True)

@@ -220,6 +220,7 @@ def test_all_operations_are_drilled_where_one_side_is_nan(how: str, shifts: tupl
     first = "aten.log" if how == "dynamo" and not wrong else "aten.sub"
     assert inside.first_divergent().name == first
     assert len(inside.points) == (10 if first == "aten.log" else 11)
+    assert all(point.region for point in inside.points)
 
 
 class Feed(nn.Module):
@@ -324,3 +325,24 @@ def test_the_pads_of_a_convolution_are_those_of_the_pad_fused_into_it(how: str) 
     assert ("Pads is 1×1×0×0 instead of 0×0×1×1." in c.message) == (how == "dynamo")  # the others have a node of it
     assert "ads is" not in c.message or how == "dynamo"
     assert compared(Padded(0, 1, 0, 2), Padded(0, 1, 0, 2), x, how).first_divergent() is None
+
+
+class Repeated(nn.Module):
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.first, self.block, self.last, self.calls = nn.Linear(8, 8), Layers(nn.Tanh()), nn.Linear(8, 8), calls
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.first(x)
+        for _ in range(self.calls):
+            x = x + self.block(x)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_call_that_the_export_lacks_is_not_blamed_on_a_layer_inside(how: str, calls: int) -> None:
+    torch.manual_seed(0)
+    c = compared(Repeated(3), Repeated(calls), torch.randn(2, 8), how)
+    assert f"The export calls 'block' {calls}× instead of 3×." in c.message
+    assert [point.name for point in c.points if point.isolated.relative_error > 1e-5] == [c.first_divergent().name]

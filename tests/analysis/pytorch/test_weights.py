@@ -22,7 +22,7 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
 
 import torch
 
-from onnx_nb.analysis.pytorch.align import feeds_of
+from onnx_nb.analysis.pytorch.side import feeds_of
 from tests import modules
 
 # parameters that are compared: TorchScript, dynamo, dynamo without optimization

@@ -239,3 +239,33 @@ def test_an_unused_chain_of_any_length_goes() -> None:
     s = onnx_nb.simplify(model)
     assert operators(s.model) == ["Relu"]
     assert len(s.changes[0].taken) == 3000
+
+
+# --- shapes that a run decides ---------------------------------------------------------------------------------------
+
+BRANCHES = """z = If (c) <then_branch = a () => (float[3,4] p) { p = Relu(x) },
+    else_branch = b () => (float[n] q) { one = Constant<value=int64[1]{-1}>() q = Reshape(x, one) }>"""
+LOOP = """_, z = Loop (count, , x) <body = b (int64 i, bool k, float[3,4] a) => (bool more, float[3,4] d, float[3,4] e)
+    { more = Identity(k) d = Relu(a) e = Add(a, d) }>"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape"),
+    [
+        ("s = SplitToSequence<axis=0, keepdims=0>(x)  i = Constant<value=int64{1}>()  z = SequenceAt(s, i)", (4,)),
+        ("s = SplitToSequence<axis=1, keepdims=0>(x)  z = ConcatFromSequence<axis=0, new_axis=1>(s)", (4, 3)),
+        (f"c = Constant<value=bool{{1}}>()  {BRANCHES}", (3, 4)),
+        (f"r = ReduceMax<keepdims=0>(x)  c = Cast<to=9>(r)  {BRANCHES}", (3, 4)),
+        (f"count = Constant<value=int64{{0}}>()  {LOOP}", (0, 3, 4)),
+        (f"r = ReduceMin<keepdims=0>(x)  count = Cast<to=7>(r)  {LOOP}", (0, 3, 4)),
+    ],
+)
+def test_shapes_that_inference_takes_for_others_are_verified(nodes: str, shape: tuple[int, ...]) -> None:
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[3, 4] x) => (float y) {{ {nodes}  y = Relu(z) }}'
+    model = onnx.parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    feed = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
+    assert onnx_nb.run(model, feed)["y"].shape == shape
+    simplified = onnx_nb.simplify(model, feeds=feed)
+    assert "verified" in repr(simplified)
+    assert same_bits(model, simplified.model, feed)
