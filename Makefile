@@ -13,6 +13,7 @@
 # make binder   installs what binder/environment.yml says in a fresh environment and runs the first notebook there
 # make fuzz     mutates models for MINUTES (10) and keeps what ends badly in tests/fuzz/finds
 # make conformance  every case that onnx ships, through every verb, written to docs/conformance.md (an hour)
+# make wild     models that others made, through every verb, written to docs/real-models.md (an hour, and 400 MB once)
 # make clean    removes what the above made, except .venv and node_modules
 # PYTHON=...    the Python (3.11 or newer) that .venv is made from
 
@@ -31,7 +32,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder checks links routes hosts conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: binder checks links routes hosts conformance wild demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 ifneq ($(MAKECMDGOALS),checks)
 .NOTPARALLEL:
@@ -95,6 +96,11 @@ faults: .venv/installed-test torch
 conformance: .venv/installed-test torch
 	python -m tests.conformance
 	python -m tests.fuzz.extremes
+
+# trained models out of packages, and small language models, without a written feed
+wild: .venv/installed-test torch
+	pip install --quiet onnxsim onnxslim
+	python -m tests.wild
 
 robust: .venv/installed-test torch
 	ONNX_NB_DEPTH=50 python -m pytest -m 'not browser' tests/widgets/test_messages.py tests/notebook/test_many_displays.py \

@@ -1,0 +1,1 @@
+"""Models that nobody here made: shipped inside packages, or written by onnxruntime-genai's builder."""
