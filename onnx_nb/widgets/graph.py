@@ -327,7 +327,7 @@ class ModelGraph(GraphWidget):
             table = columns(submodel).to_bytes()
             call.check()  # cancelled while a cell ran
             self.submodel = submodel
-        weights = sum(info.nbytes for info in submodel.initializers.values())
+        weights = submodel.nbytes
         size = f", {bytes_text(weights)} of weights" if weights else ""
         text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
         name = self._submodel_name()

@@ -13,7 +13,7 @@ import math
 import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import onnx
@@ -476,12 +476,11 @@ class _SessionMaker:
             types = enumerate(map(kinds.__getitem__, graph.declared.of_value.tolist()))
             self.optional = {value: kind for value, kind in types if kind.HasField("optional_type")}
         self._calls = calls_between(graph.functions)
-        self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
 
     def is_constant(self, value: int) -> bool:
         """Return whether a Constant node produces a value."""
         maker = int(self.graph.producer[value])
-        return maker >= 0 and self.graph.operators[self.graph.op_index[maker]] == ("Constant", "")
+        return maker >= 0 and bool(self.graph.is_constant[maker])
 
     def is_needed_after(self, order: _ExecutionOrder, stop: int, value: int) -> bool:
         """Return whether a node after ``stop`` reads a value, which therefore has to stay alive."""
@@ -567,9 +566,9 @@ class _SessionMaker:
 
     def _add_weight(self, target: GraphProto, value: int) -> int:
         """Add a weight; return its approximate bytes."""
-        tensor = self._weight(value)
-        if isinstance(tensor, SparseTensorProto):
-            target.sparse_initializer.append(tensor)
+        tensor = self.graph.weight(value)
+        if not isinstance(tensor, TensorProto):
+            target.sparse_initializer.append(cast("SparseTensorProto", tensor))
             return 0
         target.initializer.append(tensor)
         if value in self.overridable:
@@ -577,14 +576,6 @@ class _SessionMaker:
             info = target.input.add(name=tensor.name)
             info.type.CopyFrom(onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
         return elements(tensor.dims) * 4
-
-    def _weight(self, value: int) -> TensorProto | SparseTensorProto:
-        subgraph = int(self.graph.value_subgraph[value])
-        if subgraph not in self._weights:
-            place = self.graph.subgraphs[subgraph]
-            tensors = [*place.graph.initializer, *place.graph.sparse_initializer]
-            self._weights[subgraph] = dict(zip(place.weights.tolist(), tensors, strict=True))
-        return self._weights[subgraph][value]
 
 
 class _ExecutionOrder(NamedTuple):
