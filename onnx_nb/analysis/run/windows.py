@@ -22,7 +22,7 @@ from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorPro
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
-from onnx_nb.analysis.graph.types import unwrapped
+from onnx_nb.analysis.graph.types import FLOATS_WANTED, unwrapped
 from onnx_nb.analysis.model.functions import called_by, calls_between
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, attribute, dtype_name, elements, input_types, numpy_dtype
@@ -490,6 +490,10 @@ class _SessionMaker:
         """Return the type to declare an input of a session with; None for an absent optional value."""
         if ort_value is None or value in self.optional:
             return None if ort_value is None else self.optional[value]
+        is_vector = ort_value.is_tensor() and len(ort_value.shape()) == 1
+        if is_vector and any(self.graph.op_type(n) in FLOATS_WANTED for n in self.graph.consumers(value).tolist()):
+            # onnxruntime counts the sizes that a Resize reads
+            return onnx.helper.make_tensor_type_proto(ort_value.element_type(), ort_value.shape())
         if not (self.has_scans or self._has_loops) or not ort_value.is_tensor():
             return sessions.parsed_type(ort_value.data_type())
         data_type, shape = ort_value.element_type(), ort_value.shape()
