@@ -179,11 +179,9 @@ class Graph:
 
     @functools.cached_property
     def _weights(self) -> dict[int, tensors.Stored]:
-        weights: dict[int, tensors.Stored] = {}
-        for place in self.subgraphs:
-            protos = [*place.graph.initializer, *place.graph.sparse_initializer]
-            weights.update(zip(place.weights.tolist(), protos, strict=True))
-        return weights
+        values = (value for place in self.subgraphs for value in place.weights.tolist())
+        graphs = (place.graph for place in self.subgraphs)
+        return dict(zip(values, (w for g in graphs for w in (*g.initializer, *g.sparse_initializer)), strict=True))
 
     @functools.cached_property
     def is_constant(self) -> NDArray[np.bool_]:

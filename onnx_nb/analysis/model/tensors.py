@@ -371,9 +371,9 @@ def stored(proto: ModelProto) -> dict[str, Stored]:
             initializers |= {plain_text(sparse.values.name): sparse for sparse in graph.sparse_initializer}
         pairs = [*initializers.items()]
         for node in graph.node:
-            if node.attribute:
+            if any(entry.type in _GRAPHS for entry in node.attribute):  # `graphs_of` takes longer
                 waiting += ((prefix, body) for _, body in graphs_of(node))
-                pairs += held(node)
+            pairs += held(node)
         for name, weight in pairs:
             path = prefix + name
             weights[f"{path} #{len(weights)}" if path in weights else path] = weight
@@ -381,6 +381,7 @@ def stored(proto: ModelProto) -> dict[str, Stored]:
 
 
 _KIND: Final = AttributeProto
+_GRAPHS: Final = (_KIND.UNDEFINED, _KIND.GRAPH, _KIND.GRAPHS)  # IR versions before 2 leave the type out
 _LISTS: Final = {_KIND.FLOATS: np.float32, _KIND.INTS: np.int64, _KIND.STRINGS: object}
 _NUMBERS: Final = {_KIND.FLOAT: np.float32, _KIND.INT: np.int64, _KIND.STRING: object} | _LISTS
 """Type of an attribute that is no tensor → dtype of its values."""

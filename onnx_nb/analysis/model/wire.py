@@ -36,7 +36,7 @@ _ZEROS: Final = bytes(_COPY_BYTES)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MODEL_WIRE_TYPES: Final = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _MODEL_GRAPH, _MODEL_OPSET_IMPORT = 7, 8
-_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
+_GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_ATTRIBUTE = 1, 5, 5
 _NODE_TAG: Final = _GRAPH_NODE << 3 | _BYTES
 _INITIALIZER_TAG: Final = _GRAPH_INITIALIZER << 3 | _BYTES
 _SMALL_TAGS: Final = frozenset((_INITIALIZER_TAG, 13 << 3 | _BYTES))
@@ -55,7 +55,6 @@ _LAID_OUT_LIKE_RAW: Final = {
 }
 
 
-_NODE_ATTRIBUTE: Final = 5
 _LIST: Final = 1 << 20
 """Bytes; shorter lists in attributes stay."""
 _FLOATS, _INTS, _STRINGS = 7 << 3 | _FIXED32, 8 << 3 | _VARINT, 9 << 3 | _BYTES
@@ -360,8 +359,8 @@ def _stripped(window: Window, location: str, position: int, end: int) -> list[_P
 def _outline(window: Window, lists: list[int], position: int, end: int) -> list[_Part] | None:
     """Return a node with tensors in place of long lists in its attributes; their positions are added to ``lists``."""
     node: list[_Part] = []
-    for index, (number, _, start, payload, stop) in enumerate(window.fields(position, end)):
-        if index > _TENSOR_FIELDS:
+    for count, (number, _, start, payload, stop) in enumerate(window.fields(position, end)):
+        if count > _TENSOR_FIELDS:
             return None
         node.append((start, stop))
         if number != _NODE_ATTRIBUTE or stop - payload < _LIST:
@@ -369,10 +368,10 @@ def _outline(window: Window, lists: list[int], position: int, end: int) -> list[
         tags = ((n << 3 | kind, at) for n, kind, at, _, _ in itertools.islice(window.fields(payload, stop), 4))
         tag, begin = next((pair for pair in tags if pair[0] in _LISTS), (0, 0))
         ending = window.read(stop - 3, stop)  # the field behind the list: the type of the attribute
-        count = _list_length(window, tag, begin, stop - 3) if tag and ending[:2] == b"\xa0\x01" else 0
-        if count:
-            nbytes = {_FLOATS: 4 * count, _INTS: 8 * count, _STRINGS: stop - 3 - begin - 2 * count}[tag]
-            tensor = TensorProto(dims=[count], data_type=_LISTS[tag], data_location=TensorProto.EXTERNAL)
+        length = _list_length(window, tag, begin, stop - 3) if tag and ending[:2] == b"\xa0\x01" else 0
+        if length:
+            nbytes = {_FLOATS: 4 * length, _INTS: 8 * length, _STRINGS: stop - 3 - begin - 2 * length}[tag]
+            tensor = TensorProto(dims=[length], data_type=_LISTS[tag], data_location=TensorProto.EXTERNAL)
             tensor.external_data.add(key="length", value=str(nbytes))
             node[-1:] = _message(number, [(payload, begin), AttributeProto(t=tensor).SerializeToString(), ending])
             lists.append(begin)

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
-    """Return the nodes that read weights and the weights that they read, in pairs, and `weight_sizes`.
-
-    A weight is a value, or stands behind all values for the node that holds it: a Constant, a tree.
-    """
+    """Return pairs of nodes and weights they read, those that a node holds behind all values, and `weight_sizes`."""
     size, nbytes = weight_sizes(graph)
     number = np.where(graph.value_kind == INITIALIZER, np.arange(graph.value_count), -1)
     holder = np.arange(graph.value_count, len(size))

@@ -241,3 +241,18 @@ def test_entries_of_a_list_are_counted_as_protobuf_does(attribute: AttributeProt
     # another field among them: the list is left to protobuf
     mixed = data[:-3] + b"\xa0\x01\x07"
     assert wire._list_length(wire.Window(mixed, "it"), tag, 0, len(mixed)) == 0
+
+
+def test_a_node_of_millions_of_fields_is_left_to_protobuf() -> None:
+    node = b"\x0a\x00" * (1 << 20) + b"\x22\x03Abs"  # as many inputs without a name
+    model = b"\x08\x08" + field(7, field(1, node)) + b"\x42\x02\x10\x11"
+    lists: list[int] = []
+    assert wire.scan(model, location="here", lists=lists) == model
+    assert not lists
+
+
+def field(number: int, content: bytes) -> bytes:
+    length, data = len(content), b""
+    while length > 127:
+        data, length = data + bytes([length & 127 | 128]), length >> 7
+    return bytes([number << 3 | 2]) + data + bytes([length]) + content
