@@ -170,15 +170,15 @@ class Graph:
         """Return one of `nodes`, perhaps without long lists in its attributes."""
         return self.node(number) if number >= self.main_count else self._outline.graph.node[number]
 
-    def weight(self, value: int) -> tensors.Stored | None:
+    def weight(self, value: int) -> onnx.TensorProto | onnx.SparseTensorProto | onnx.AttributeProto | None:
         """Return what holds the value of an initializer or a Constant; None for other values."""
         maker = int(self.producer[value])
-        if maker < 0:
+        if maker < 0 or not self.is_constant[maker]:
             return self._weights.get(value)
-        return next((held for _, held in tensors.held(self.node(maker))), None) if self.is_constant[maker] else None
+        return next((entry for _, entry in tensors.constants_of(self.node(maker))), None)
 
     @functools.cached_property
-    def _weights(self) -> dict[int, tensors.Stored]:
+    def _weights(self) -> dict[int, tensors.WeightProto]:
         values = (value for place in self.subgraphs for value in place.weights.tolist())
         graphs = (place.graph for place in self.subgraphs)
         return dict(zip(values, (w for g in graphs for w in (*g.initializer, *g.sparse_initializer)), strict=True))

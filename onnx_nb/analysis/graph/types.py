@@ -211,7 +211,7 @@ def weight_sizes(graph: Graph) -> tuple[Column, Column]:
     of_node = np.zeros((2, graph.node_count))
     may_hold = np.asarray([tensors.may_hold(*operator) for operator in graph.operators], bool)
     for node in np.flatnonzero(may_hold[graph.op_index]).tolist() if len(may_hold) else ():
-        infos = [weight_info(*held) for held in tensors.held(graph.outline(node))]
+        infos = [weight_info(*entry) for entry in tensors.constants_of(graph.outline(node))]
         of_node[:, node] = sum(max(elements(info.shape), 0) for info in infos), sum(info.nbytes for info in infos)
     count, nbytes = np.minimum(np.concatenate([of_value, of_node], axis=1), MOST)
     return count, nbytes

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from onnx import AttributeProto, ModelProto, SparseTensorProto, TensorProto
+from onnx import ModelProto, SparseTensorProto, TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
@@ -51,7 +51,7 @@ from onnx_nb.analysis.model.storage import (
     refer,
     references,
 )
-from onnx_nb.analysis.model.tensors import Stored, ValueInfo, as_tensor, external, stored, value_info
+from onnx_nb.analysis.model.tensors import ValueInfo, WeightProto, all_weights, as_tensor, external, value_info
 from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> load(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))).tensor("w")
         array([0., 1., 2.])
         """
-        weight = cached(self, TensorProto, lambda: stored(self.proto)).get(name)
+        weight = cached(self, TensorProto, lambda: all_weights(self.proto)).get(name)
         if weight is None:
             raise self._no_weight(name)
         return read_tensor(self, weight, name)
@@ -400,8 +400,8 @@ def outline_of(model: Model) -> ModelProto:
 
 
 def weights_of(model: Model) -> Mapping[str, TensorInfo]:
-    """Return type, size and location of every weight by name; see `tensors.stored`."""
-    return cached(model, weights_of, lambda: {n: weight_info(n, w) for n, w in stored(outline_of(model)).items()})
+    """Return type, size and location of every weight by name; see `tensors.all_weights`."""
+    return cached(model, weights_of, lambda: {n: weight_info(n, w) for n, w in all_weights(outline_of(model)).items()})
 
 
 def storage_of(model: Model) -> Storage:
@@ -437,10 +437,10 @@ def with_proto(
     return Model(proto, name=model.name if name is None else name, storage=storage)
 
 
-def read_tensor(model: Model, weight: Stored, name: str) -> NDArray[Any]:
+def read_tensor(model: Model, weight: WeightProto, name: str) -> NDArray[Any]:
     """Return the values of a weight anywhere in ``model.proto``, subgraphs included; ``name`` is for errors."""
     storage, label = storage_of(model), label_of(model)
-    tensor = as_tensor(weight) if isinstance(weight, AttributeProto) else weight
+    tensor = as_tensor(weight)
     if isinstance(tensor, SparseTensorProto):
         what = f"sparse weight {quoted(name)} of {label}"
         indices = storage.values(tensor.indices, f"the indices of {what}")
@@ -451,9 +451,9 @@ def read_tensor(model: Model, weight: Stored, name: str) -> NDArray[Any]:
     return array
 
 
-def weight_info(name: str, weight: Stored) -> TensorInfo:
+def weight_info(name: str, weight: WeightProto) -> TensorInfo:
     """Return the name, type, shape, size and location of a weight; no value is read."""
-    tensor = as_tensor(weight) if isinstance(weight, AttributeProto) else weight
+    tensor = as_tensor(weight)
     if isinstance(tensor, SparseTensorProto):
         nbytes = weight_info(name, tensor.values).nbytes + weight_info(name, tensor.indices).nbytes
         return TensorInfo(name, tensor.values.data_type, tuple(tensor.dims), nbytes, sparse=True)

@@ -351,21 +351,21 @@ def _tensors_of(attribute: AttributeProto, where: Place) -> Iterator[tuple[Tenso
         yield from _graph_tensors(graph, Place("", "", f" in {name}{where.within}", in_body=True))
 
 
-Stored: TypeAlias = TensorProto | SparseTensorProto | AttributeProto
+WeightProto: TypeAlias = TensorProto | SparseTensorProto | AttributeProto
 """What holds a weight."""
 
 
-def stored(proto: ModelProto) -> dict[str, Stored]:
-    """Return every weight of a model by name: initializers first, then constants and lists in attributes, see `held`.
+def all_weights(proto: ModelProto) -> dict[str, WeightProto]:
+    """Return every weight of a model by name: initializers, constants and lists in attributes, see `constants_of`.
 
     A constant has the name of its output, a list that of its node and attribute: "trees.nodes_values". A weight of a
     function has the name of the function before its own, and one whose name is taken, in a body, a number behind it.
     """
-    weights: dict[str, Stored] = {}
+    weights: dict[str, WeightProto] = {}
     waiting: list[tuple[str, GraphProto | FunctionProto]] = [("", proto.graph)]
     waiting += ((f"{plain_text(function.name)}::", function) for function in proto.functions)
     for prefix, graph in waiting:
-        initializers: dict[str, Stored] = {}
+        initializers: dict[str, WeightProto] = {}
         if isinstance(graph, GraphProto):  # of two of one name the last counts
             initializers |= {plain_text(tensor.name): tensor for tensor in graph.initializer}
             initializers |= {plain_text(sparse.values.name): sparse for sparse in graph.sparse_initializer}
@@ -373,7 +373,7 @@ def stored(proto: ModelProto) -> dict[str, Stored]:
         for node in graph.node:
             if any(entry.type in _GRAPHS for entry in node.attribute):  # `graphs_of` takes longer
                 waiting += ((prefix, body) for _, body in graphs_of(node))
-            pairs += held(node)
+            pairs += constants_of(node)
         for name, weight in pairs:
             path = prefix + name
             weights[f"{path} #{len(weights)}" if path in weights else path] = weight
@@ -392,7 +392,7 @@ def may_hold(op: str, domain: str) -> bool:
     return op in ("Constant", "TfIdfVectorizer") or domain == "ai.onnx.ml"
 
 
-def held(node: NodeProto) -> Iterator[tuple[str, AttributeProto]]:
+def constants_of(node: NodeProto) -> Iterator[tuple[str, AttributeProto]]:
     """Yield the attributes of a node that hold weights, the value of a Constant or lists, each after its name."""
     if may_hold(node.op_type, node.domain) and node.output:
         is_constant, label = node.op_type == "Constant", plain_text(node.name or node.output[0])
@@ -402,14 +402,13 @@ def held(node: NodeProto) -> Iterator[tuple[str, AttributeProto]]:
                 yield plain_text(node.output[0]) if is_constant else f"{label}.{plain_text(entry.name)}", entry
 
 
-def as_tensor(attribute: AttributeProto) -> TensorProto | SparseTensorProto:
-    """Return the tensor in an attribute, or its numbers or strings as one."""
-    if attribute.HasField("sparse_tensor"):
-        return attribute.sparse_tensor
-    if attribute.type not in _NUMBERS or attribute.HasField("t"):
-        return attribute.t
-    content = onnx.helper.get_attribute_value(attribute)
-    return onnx.numpy_helper.from_array(np.asarray(content, _NUMBERS[attribute.type]))
+def as_tensor(weight: WeightProto) -> TensorProto | SparseTensorProto:
+    """Return the tensor of a weight, or its numbers or strings as one."""
+    if not isinstance(weight, AttributeProto):
+        return weight
+    if weight.type not in _NUMBERS or weight.HasField("t"):
+        return weight.sparse_tensor if weight.HasField("sparse_tensor") else weight.t
+    return onnx.numpy_helper.from_array(np.asarray(onnx.helper.get_attribute_value(weight), _NUMBERS[weight.type]))
 
 
 Dims = tuple[int | str | None, ...]

@@ -24,8 +24,8 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
     first: dict[int, int] = {}
     for place in range(graph.plain.node_count, graph.node_count):  # a function has one, however often it is called
         holder[place] = first.setdefault(id(graph.node(place)), holder[place])
-    made = np.append(graph.is_constant, values=False)[graph.producer]
-    number[made] = holder[graph.producer[made]]
+    is_result = np.append(graph.is_constant, values=False)[graph.producer]
+    number[is_result] = holder[graph.producer[is_result]]
     read = np.append(number, -1)[graph.in_value]
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
     own = np.flatnonzero((size[graph.value_count :] > 0) & ~graph.is_constant)

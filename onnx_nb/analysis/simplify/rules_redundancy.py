@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from onnx_nb.analysis.graph.operators import facts, names_where
-from onnx_nb.analysis.model.tensors import as_tensor, held
+from onnx_nb.analysis.model.tensors import as_tensor, constants_of
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
 from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Op, tensor_kind
@@ -36,7 +36,7 @@ def _extract_constant(net: Editor, op: Op) -> str | None:
     """Turn a Constant node into an initializer."""
     if net.output_count[op.outputs[0]]:
         return None
-    tensor = next((as_tensor(entry) for _, entry in held(op.proto)), None)
+    tensor = next((as_tensor(entry) for _, entry in constants_of(op.proto)), None)
     if not isinstance(tensor, TensorProto):
         return None
     net.make_constant(op.outputs[0], tensor)

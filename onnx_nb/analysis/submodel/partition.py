@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import AttributeProto, TensorProto
+from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
@@ -439,13 +439,12 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
 def _constant(graph: Graph, value: int) -> TensorProto | None:
     """Return a Constant's result as a weight, so that it need not be passed between parts."""
     weight = graph.weight(value) if graph.producer[value] >= 0 else None
-    tensor = as_tensor(weight) if isinstance(weight, AttributeProto) else None
-    if not isinstance(tensor, TensorProto):
+    if weight is None or not isinstance(tensor := as_tensor(weight), TensorProto):
         return None
-    named = TensorProto()
-    named.CopyFrom(tensor)
-    named.name = graph.value_names[value]
-    return named
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = graph.value_names[value]
+    return copy
 
 
 def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:

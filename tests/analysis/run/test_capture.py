@@ -919,11 +919,11 @@ def test_ranges_of_the_largest_integer(count: int) -> None:
 
 
 def test_a_map_is_handed_over_by_run_alone() -> None:
-    names = {"domain": "ai.onnx.ml", "classlabels_int64s": [0, 1]}
+    node = helper.make_node("ZipMap", ["x"], ["z"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
     kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
     output = helper.make_value_info("z", helper.make_sequence_type_proto(kind))
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
-    graph = helper.make_graph([helper.make_node("ZipMap", ["x"], ["z"], **names)], "g", [x], [output])
+    graph = helper.make_graph([node], "g", [x], [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 3)], ir_version=8)
     feeds = {"x": np.ones((1, 2), np.float32)}
     values = capture(model, feeds, keep=["z"])
