@@ -208,11 +208,14 @@ def weight_sizes(graph: Graph) -> tuple[Column, Column]:
     # broken models have negative dimensions
     of_type = [(0, 0) if kind.size is None else (min(kind.size, MOST), kind.nbytes) for kind in types.table.known]
     of_value = np.where(graph.value_kind == INITIALIZER, np.asarray(of_type, float).T[:, types.of_value], 0.0)
-    of_node = np.zeros((2, graph.node_count))
+    of_node, sizes = np.zeros((2, graph.node_count)), dict[bytes | int, tuple[int, int]]()
     may_hold = np.asarray([tensors.may_hold(*operator) for operator in graph.operators], bool)
     for node in np.flatnonzero(may_hold[graph.op_index]).tolist() if len(may_hold) else ():
-        infos = [weight_info(*entry) for entry in tensors.constants_of(graph.outline(node))]
-        of_node[:, node] = sum(max(elements(info.shape), 0) for info in infos), sum(info.nbytes for info in infos)
+        key = (graph.is_constant[node] and graph.attribute_bytes(node)) or node  # many Constants are equal
+        if key not in sizes:
+            infos = [weight_info(*entry) for entry in tensors.constants_of(graph.outline(node))]
+            sizes[key] = sum(max(elements(info.shape), 0) for info in infos), sum(info.nbytes for info in infos)
+        of_node[:, node] = sizes[key]
     count, nbytes = np.minimum(np.concatenate([of_value, of_node], axis=1), MOST)
     return count, nbytes
 

@@ -371,9 +371,10 @@ def all_weights(proto: ModelProto) -> dict[str, WeightProto]:
             initializers |= {plain_text(sparse.values.name): sparse for sparse in graph.sparse_initializer}
         pairs = [*initializers.items()]
         for node in graph.node:
-            if any(entry.type in _GRAPHS for entry in node.attribute):  # `graphs_of` takes longer
+            if may_hold(node.op_type, node.domain):
+                pairs += constants_of(node)
+            elif any(entry.type in _GRAPHS for entry in node.attribute):  # `graphs_of` takes longer
                 waiting += ((prefix, body) for _, body in graphs_of(node))
-            pairs += constants_of(node)
         for name, weight in pairs:
             path = prefix + name
             weights[f"{path} #{len(weights)}" if path in weights else path] = weight

@@ -17,7 +17,7 @@ from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.types import ValueType
+from onnx_nb.analysis.graph.types import ValueType, weight_sizes
 from onnx_nb.analysis.model.model import ModelLike, cached, label_of, load, outline_of, storage_of
 from onnx_nb.analysis.model.protofields import Spans, sorted_unique
 from onnx_nb.analysis.model.tensors import as_tensor, dtype_name
@@ -87,7 +87,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         "main_nodes": graph.main_count,
         "nodes": graph.node_count,
         "values": graph.value_count,
-        "nbytes": min(graph.model.nbytes, 2**53),
+        "nbytes": int(min(graph.model.nbytes if graph.functions else weight_sizes(graph)[1].sum(), 2**53)),
         "faults": [
             *(
                 {"kind": "external_data", "message": str(error), "node": -1, "value": graph.value(name)}
