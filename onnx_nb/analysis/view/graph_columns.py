@@ -199,7 +199,7 @@ def _attributes_text(graph: Graph, op: str, domain: str, content: bytes) -> str:
 
 def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
     """Return the value of an attribute as short text; empty if it is the default or has no effect."""
-    field = _FIELD.get(attribute.type, "")
+    field = "t" if attribute.HasField("t") else _FIELD.get(attribute.type, "")
     value: Any = getattr(attribute, field, None)
     if field == "s":
         value = plain_text(attribute.s[:ATTRIBUTES_LIMIT])

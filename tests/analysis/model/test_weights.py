@@ -18,6 +18,7 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 import onnx_nb
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.model import wire
+from onnx_nb.analysis.view.graph_columns import columns
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
 
@@ -199,6 +200,9 @@ def test_long_lists_are_counted_without_being_parsed(trees: Path) -> None:
         len(attributes["nodes_modes"].strings),
     ]
     assert model.inputs[0].shape == ("n", 4)
+    table = columns(model)
+    drawn = table.strings()[int(table.arrays["node_attributes"][0])]
+    assert "nodes_values 240000 float32" in drawn
     assert "proto" not in vars(model)
     assert onnx_nb.load(pickle.loads(pickle.dumps(model))).nbytes == summary.nbytes  # noqa: S301  # our own
     for name, entries in lists.items():
