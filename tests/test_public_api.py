@@ -56,6 +56,7 @@ OTHERS = {
         "Digraph",
     ]
 }
+OTHERS |= {"TensorProto", "SparseTensorProto", "AttributeProto"}
 OTHERS |= {"Tensor", "ModelProto", "NodeProto", "GraphProto", "FunctionProto", "ValueInfoProto", "TypeProto"}
 COLUMNS = {"Spans", "DeclaredTypes", "Inference", "Problems"}
 """Columns of a `Graph`, which other modules read."""

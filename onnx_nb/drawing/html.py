@@ -104,7 +104,7 @@ def bake(
     if statistics:
         nbytes = sum(array.nbytes for array in statistics_columns(entries).arrays.values()) if entries else 0
         weights = weight_entries(model, limit=max(0, limit - nbytes), progress=progress)
-        entries, left_out = entries + weights, len(model.initializers) - len(weights)
+        entries, left_out = entries + weights, len(model.tensor_names()) - len(weights)
     overlays = [("own", overlay(model, name)) for name in OWN]
     if capture is not None:
         overlays += [("captured", overlay(model, capture, label=label)) for label in (*COSTS, *STATISTICS)]

@@ -16,7 +16,7 @@ import numpy as np
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.model.model import read_tensor
 from onnx_nb.widgets._channel import Call, Reply, Verb
 
 if TYPE_CHECKING:
@@ -147,9 +147,8 @@ class Values:
         if self._is_weight(value):
             if value not in self._weights:
                 from onnx_nb.analysis.run.statistics import Statistics
-                from onnx_nb.analysis.view.array_preview import weight
 
-                array = weight(Graph.opened(self.model), value)
+                array = self._array(value, call)
                 message = f"Reading {bytes_text(array.nbytes)}…"
                 self._weights[value] = Statistics.of(array, progress=lambda fraction: call.progress(fraction, message))
             return self._weights[value]
@@ -161,10 +160,9 @@ class Values:
 
     def _array(self, value: int, call: Call[Any]) -> NDArray[Any]:
         name = self._name(value)
-        if self._is_weight(value):
-            from onnx_nb.analysis.view.array_preview import weight
-
-            return weight(Graph.opened(self.model), value)
+        weight = Graph.opened(self.model).weight(value)
+        if weight is not None:
+            return read_tensor(self.model, weight, name)
         captures = self.known
         source = captures.single.get(value) or self._capture_one(captures, value, call)
         captures.single.move_to_end(value)
@@ -184,7 +182,7 @@ class Values:
         return f"captured, {count_text(1 if source is None else source.feeds, 'run')} on {inputs}"
 
     def _is_weight(self, value: int) -> bool:
-        return bool(Graph.opened(self.model).value_kind[value] == INITIALIZER)
+        return Graph.opened(self.model).weight(value) is not None
 
     def _name(self, value: int) -> str:
         graph = Graph.opened(self.model)

@@ -327,8 +327,7 @@ class ModelGraph(GraphWidget):
             table = columns(submodel).to_bytes()
             call.check()  # cancelled while a cell ran
             self.submodel = submodel
-        weights = sum(info.nbytes for info in submodel.initializers.values())
-        size = f", {bytes_text(weights)} of weights" if weights else ""
+        size = f", {bytes_text(submodel.nbytes)} of weights" if submodel.nbytes else ""
         text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
         name = self._submodel_name()
         where = f": {name}" if name else ". Copy Python copies the call, to run it in a cell."

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.operators import facts, names_where
-from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.model import read_tensor
 from onnx_nb.analysis.model.tensors import attribute, attributes, numpy_dtype
 
 if TYPE_CHECKING:
@@ -140,13 +139,10 @@ def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> Operand | None
     if value < 0 or not longest:
         return None
     name, maker = graph.value_names[value], int(graph.producer[value])
-    if maker < 0:
-        return Operand(name, graph.model.tensor(name)) if name in graph.model.initializers else None
+    weight = graph.weight(value)
+    if weight is not None or maker < 0:
+        return None if weight is None else Operand(name, read_tensor(graph.model, weight, name))
     proto, op = graph.nodes[maker], graph.op_type(maker)
-    if op == "Constant":
-        tensor = attribute(proto, "value")
-        what = f"the value of Constant {quoted(name)}"
-        return None if tensor is None else Operand(name, tensors.values(tensor, what))
     is_view = op in TRANSPARENT and maker < graph.main_count
     read = _traced(graph, input_of(graph, maker, 0), longest - 1) if is_view else None
     if read is None or op == "Identity":

@@ -125,7 +125,7 @@ class Costs:
     @functools.cached_property
     def memory(self) -> Memory:
         """What is alive when, and the peak."""
-        return liveness(self.graph, self._nbytes, float(weight_sizes(self.graph)[1].sum()))
+        return liveness(self.graph, self._nbytes, self.graph.model.nbytes)
 
     @property
     def total(self) -> Cost:
@@ -266,7 +266,8 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
         window. Steps taken once per row do not count. Integers count like floats; moving, casting and looking up data
         cost nothing.
     weights
-        Elements of the weights (initializers) that a node reads. Sums count a weight once, even if many nodes read it.
+        Elements of the weights that a node reads, initializers or Constants, and of the lists in the attributes of
+        trees, linear models and vocabularies. Sums count a weight once, even if many nodes read it.
     activations
         Bytes of the tensors that a node produces, including views such as those of Reshape: their sum is the bytes that
         a run writes if nothing is done in place, not its peak memory.
@@ -338,8 +339,8 @@ def _sizes(types: Inference) -> Column:
     """Return the bytes of each value; NaN where they are unknown."""
     used, of_value = np.unique(types.of_value, return_inverse=True)
     sizes = np.asarray([_bytes_of(types.table.known[number]) for number in used.tolist()], np.float64)
-    is_weight = types.graph.value_kind == INITIALIZER
-    return np.where(is_weight, weight_sizes(types.graph)[1], sizes[of_value]) if len(used) else np.zeros(0)
+    is_weight, weights = types.graph.value_kind == INITIALIZER, weight_sizes(types.graph)[1]
+    return np.where(is_weight, weights[: len(is_weight)], sizes[of_value]) if len(used) else np.zeros(0)
 
 
 def _run_costs(types: Inference) -> tuple[Column, tuple[str, ...], Ints]:

@@ -137,7 +137,7 @@ def caches(inference: Inference) -> tuple[Cache, ...]:
     return tuple(sorted(results, key=lambda cache: -cache.bytes_per_token))
 
 
-def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: float) -> Memory:
+def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: int) -> Memory:
     """Count the memory of a run of an opened graph, from the bytes of each value (NaN: unknown) and of all weights."""
     walk = _Walk(graph, nbytes)
     order, alive, buffers = walk.subgraph(0)
@@ -149,7 +149,7 @@ def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: float) -> 
         peak_node=graph.names[order[np.argmax(alive)]] if len(order) else "",
         alive_at_peak=tuple(Alive(graph.value_names[value], int(walk.size(value))) for value in tensors),
         input_bytes=int(sum(walk.size(value) for value in graph.inputs.tolist())),
-        weight_bytes=int(weight_bytes),
+        weight_bytes=weight_bytes,
         unknown=len(walk.unknown),
     )
 

@@ -75,11 +75,6 @@ class Flow:
         source, target = self.graph.subgraph_edges(0)
         return bool(np.all(source < target))
 
-    @functools.cached_property
-    def weight_row(self) -> dict[int, int]:
-        """Position of each weight among the initializers; sparse ones come last."""
-        return {value: row for row, value in enumerate(self.graph.subgraphs[0].weights.tolist())}
-
     def readers(self, value: int) -> list[int]:
         """Return the main nodes that read a value, including those whose bodies do."""
         graph = self.graph

@@ -69,7 +69,8 @@ def structural_problems(graph: Graph, duplicates: Iterable[tuple[int, int]]) -> 
             continue
         first: dict[str, int] = {}
         for node, name in enumerate(names, frame.start):
-            if name and first.setdefault(name, node) != node:
+            # onnxruntime makes weights of Constants first
+            if name and not graph.is_constant[node] and first.setdefault(name, node) != node:
                 message = f"{graph.node_label(node)} has the name of another node; onnxruntime refuses that."
                 add("duplicate_name", message, [node])
 

@@ -24,8 +24,9 @@ from onnx_nb.analysis.graph.names import INITIALIZER, Names, NodeTable, ints
 from onnx_nb.analysis.graph.shape_inference import Inference, TypeWalk
 from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Subgraph, may_hold_graphs
 from onnx_nb.analysis.graph.types import DeclaredTypes, ValueType
+from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.functions import Key, canonical, functions_of
-from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
+from onnx_nb.analysis.model.model import Model, ModelLike, cached, load, outline_of
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
 INFERENCE_LIMIT = 20_000
@@ -119,7 +120,7 @@ class Graph:
         self.model = model
         self.plain = plain or self
         """The graph without the nodes inside calls."""
-        proto = model.proto
+        self._outline = proto = outline_of(model)
         self.functions = plain.functions if plain else MappingProxyType(functions_of(proto))
         # imports of the model override those of its functions
         importers = [*(self.functions.values() if plain else ()), proto]
@@ -164,6 +165,28 @@ class Graph:
         """Return one of `nodes` without building the list, which takes a second for ten million nodes."""
         inner = number - self.main_count
         return self._inner_nodes[inner] if inner >= 0 else self.model.proto.graph.node[number]
+
+    def outline(self, number: int) -> onnx.NodeProto:
+        """Return one of `nodes`, perhaps without long lists in its attributes."""
+        return self.node(number) if number >= self.main_count else self._outline.graph.node[number]
+
+    def weight(self, value: int) -> onnx.TensorProto | onnx.SparseTensorProto | onnx.AttributeProto | None:
+        """Return what holds the value of an initializer or a Constant; None for other values."""
+        maker = int(self.producer[value])
+        if maker < 0 or not self.is_constant[maker]:
+            return self._weights.get(value)
+        return next((entry for _, entry in tensors.constants_of(self.node(maker))), None)
+
+    @functools.cached_property
+    def _weights(self) -> dict[int, tensors.WeightProto]:
+        values = (value for place in self.subgraphs for value in place.weights.tolist())
+        graphs = (place.graph for place in self.subgraphs)
+        return dict(zip(values, (w for g in graphs for w in (*g.initializer, *g.sparse_initializer)), strict=True))
+
+    @functools.cached_property
+    def is_constant(self) -> NDArray[np.bool_]:
+        """Whether each node is a Constant."""
+        return np.asarray([operator == ("Constant", "") for operator in (*self.operators, ())], bool)[self.op_index]
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -344,8 +367,7 @@ class Graph:
             and (op == "Constant" or len(self.inputs) > 0)
             for op, domain in self.operators
         ]
-        constant = np.asarray([op == "Constant" for op, _ in self.operators], bool)
-        foldable = np.asarray(good, bool)[self.op_index] & ((np.diff(self.in_ptr) > 0) | constant[self.op_index])
+        foldable = np.asarray(good, bool)[self.op_index] & ((np.diff(self.in_ptr) > 0) | self.is_constant)
         outputs = np.concatenate([frame.outputs for frame in self.subgraphs])
         makers = self.producer[outputs[outputs >= 0]]
         foldable[makers[makers >= 0]] = False

@@ -36,9 +36,8 @@ from onnx_nb.analysis.graph.types import (
     is_static,
     unwrapped,
 )
-from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.functions import canonical, fatal
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import label_of, read_tensor
 from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, dimensions_text, fits, input_types, listed
 
 if TYPE_CHECKING:
@@ -261,23 +260,14 @@ class TypeWalk:
             return tuple(numbers)
         return tuple([v if v < 0 or self._values[v].dtype.kind in "iub" else _NO_VALUE for v in numbers])
 
-    @functools.cached_property
-    def _weights(self) -> dict[int, TensorProto]:
-        weights: dict[int, TensorProto] = {}
-        for subgraph in self._graph.subgraphs:
-            weights.update(zip(subgraph.weights.tolist(), subgraph.graph.initializer, strict=False))
-        return weights
-
     def _read(self, value: int, kind: int) -> int:
         """Read a weight if it is small."""
-        tensor = self._weights.get(value)
-        if tensor is None or not is_small(self._types[kind]):
+        tensor = self._graph.weight(value)
+        if not isinstance(tensor, TensorProto) or not is_small(self._types[kind]):
             return _NO_VALUE
         name = self._graph.value_names[value]
         try:
-            is_external = tensor.data_location == TensorProto.EXTERNAL
-            array = self._graph.model.tensor(name) if is_external else tensors.values(tensor, f"tensor {quoted(name)}")
-            return self._value(array)
+            return self._value(read_tensor(self._graph.model, tensor, name))
         except OnnxNbError:
             # damaged, or its file is missing: the shapes that depend on it stay unknown, and are reported so
             return _NO_VALUE
@@ -325,7 +315,7 @@ class TypeWalk:
 
     def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], declarations: tuple[int, ...]) -> int:
         """Add the case of a node that is the first of its kind, with some declared types of outputs."""
-        proto = self._graph.node(node)
+        proto = self._graph.outline(node)
         op, domain = self._graph.operators[self._op[node]]
         version = self._scopes[self._scope].get(domain, 0)
         case = Case(

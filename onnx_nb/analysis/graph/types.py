@@ -21,6 +21,7 @@ from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.names import INITIALIZER, Names
 from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.model import weight_info
 from onnx_nb.analysis.model.tensors import RANK, Dims, attribute, declared_bytes, dimensions, elements, type_text
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class DeclaredTypes:
     def of(cls, graph: Graph, names: Names) -> DeclaredTypes:
         """Read inputs, outputs, value_info and initializers of every subgraph."""
         table, of_value = TypeTable(), np.zeros(graph.value_count, np.int32)
-        inputs = graph.model.proto.graph.input
+        inputs = graph.subgraphs[0].graph.input
         symbols = {plain_text(dim.dim_param) for info in inputs for dim in info.type.tensor_type.shape.dim[:RANK]}
         numbers: dict[bytes, int] = {}
 
@@ -189,7 +190,7 @@ class DeclaredTypes:
 
     def cover(self, graph: Graph) -> bool:
         """Return whether inference would add nothing: every node output has a complete shape, as torch exports it."""
-        if len(graph.subgraphs) > 1 or len(graph.model.proto.graph.value_info) < graph.node_count // 2:
+        if len(graph.subgraphs) > 1 or len(graph.subgraphs[0].graph.value_info) < graph.node_count // 2:
             return False
         return bool(self.is_whole[graph.producer >= 0].all())
 
@@ -202,11 +203,20 @@ class DeclaredTypes:
 
 
 def weight_sizes(graph: Graph) -> tuple[Column, Column]:
-    """Return elements and bytes of every value that is a weight; 0 for others."""
+    """Return elements and bytes of every value that is an initializer, then of what each node holds; 0 for others."""
     types = graph.declared
     # broken models have negative dimensions
     of_type = [(0, 0) if kind.size is None else (min(kind.size, MOST), kind.nbytes) for kind in types.table.known]
-    count, nbytes = np.where(graph.value_kind == INITIALIZER, np.asarray(of_type, float).T[:, types.of_value], 0.0)
+    of_value = np.where(graph.value_kind == INITIALIZER, np.asarray(of_type, float).T[:, types.of_value], 0.0)
+    of_node, sizes = np.zeros((2, graph.node_count)), dict[bytes | int, tuple[int, int]]()
+    may_hold = np.asarray([tensors.may_hold(*operator) for operator in graph.operators], bool)
+    for node in np.flatnonzero(may_hold[graph.op_index]).tolist() if len(may_hold) else ():
+        key = (graph.is_constant[node] and graph.attribute_bytes(node)) or node  # many Constants are equal
+        if key not in sizes:
+            infos = [weight_info(*entry) for entry in tensors.constants_of(graph.outline(node))]
+            sizes[key] = sum(max(elements(info.shape), 0) for info in infos), sum(info.nbytes for info in infos)
+        of_node[:, node] = sizes[key]
+    count, nbytes = np.minimum(np.concatenate([of_value, of_node], axis=1), MOST)
     return count, nbytes
 
 

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import onnx
@@ -112,14 +112,10 @@ class Weights:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._by_value: dict[int, Weight] = {}
-        for subgraph in graph.subgraphs:
-            protos = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
-            self._by_value.update(zip(subgraph.weights.tolist(), protos, strict=True))
 
     def proto(self, value: int) -> Weight:
         """Return the proto of a weight."""
-        return self._by_value[value]
+        return cast("Weight", self.graph.weight(value))
 
     def type_text(self, value: int) -> str:
         """Return the type and shape of a weight."""

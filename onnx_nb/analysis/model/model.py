@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import functools
 import itertools
 import os
 import re
@@ -50,7 +51,7 @@ from onnx_nb.analysis.model.storage import (
     refer,
     references,
 )
-from onnx_nb.analysis.model.tensors import ValueInfo, external, value_info
+from onnx_nb.analysis.model.tensors import ValueInfo, WeightProto, all_weights, as_tensor, external, value_info
 from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ else:
 
 
 T = TypeVar("T")
+Outline: TypeAlias = tuple[ModelProto, Callable[[], ModelProto]]
+"""A proto with tensors without values in place of the long lists in attributes, and what reads the whole one."""
 
 
 @known_arguments
@@ -157,24 +160,29 @@ class Model(Displayed, panel="graph.ModelView"):
     """
 
     def __init__(
-        self, proto: ModelProto, *, name: str, path: Path | None = None, storage: Storage | None = None
+        self, proto: ModelProto | Outline, *, name: str, path: Path | None = None, storage: Storage | None = None
     ) -> None:
-        self.proto: Final = proto
-        """ModelProto in which every large weight is external data. Do not change it."""
+        if isinstance(proto, ModelProto):
+            self.proto = proto
         self.name: Final = name
         """Name of the model in headings and messages."""
         self.path: Final = path
         """The file it was loaded from; ``None`` if it came from memory."""
-        self._internals = _Internals(storage or Storage(), name)
+        self._internals = _Internals(storage or Storage(), name, None if isinstance(proto, ModelProto) else proto)
+
+    @functools.cached_property
+    def proto(self) -> ModelProto:
+        """ModelProto in which every large weight is external data. Do not change it."""
+        return cast("Outline", self._internals.outline)[1]()
 
     def __repr__(self) -> str:
-        versions = {entry.domain: entry.version for entry in self.proto.opset_import}
+        versions = {entry.domain: entry.version for entry in outline_of(self).opset_import}
         opset = versions.get("", versions.get("ai.onnx"))
         if opset is None:
             opsets = ", ".join(f"{domain} {version}" for domain, version in list(versions.items())[:3])
         else:
             opsets = str(opset)
-        nodes = count_text(len(self.proto.graph.node), "node")
+        nodes = count_text(len(outline_of(self).graph.node), "node")
         return f"Model({shortened(self.name, 80)!r}, {nodes}, {bytes_text(self.nbytes)}, opset {opsets or 'unknown'})"
 
     @property
@@ -188,17 +196,18 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> load(onnx.parser.parse_model(text)).inputs
         (ValueInfo(name='x', dtype='float32', shape=('n', 3)),)
         """
-        return tuple(info for info in map(value_info, self.proto.graph.input) if info.name not in self.initializers)
+        infos = map(value_info, outline_of(self).graph.input)
+        return tuple(info for info in infos if info.name not in self.initializers)
 
     @property
     def outputs(self) -> tuple[ValueInfo, ...]:
         """Name, dtype and shape of each output; the shape is ``None`` where the model does not declare it."""
-        return tuple(map(value_info, self.proto.graph.output))
+        return tuple(map(value_info, outline_of(self).graph.output))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all weights of the main graph."""
-        return sum(info.nbytes for info in self.initializers.values())
+        """Bytes of all weights, those of bodies and functions among them."""
+        return sum(info.nbytes for info in weights_of(self).values())
 
     @property
     def initializers(self) -> Mapping[str, TensorInfo]:
@@ -212,15 +221,14 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> model.initializers["w"].shape, model.initializers["w"].nbytes
         ((1000,), 8000)
         """
-        return cached(
-            self,
-            TensorInfo,
-            lambda: MappingProxyType({name: weight_info(name, tensor) for name, tensor in self._tensors().items()}),
-        )
+        graph = outline_of(self).graph
+        dense = (weight_info(plain_text(tensor.name), tensor) for tensor in graph.initializer)
+        sparse = (weight_info(plain_text(tensor.values.name), tensor) for tensor in graph.sparse_initializer)
+        return cached(self, TensorInfo, lambda: MappingProxyType({i.name: i for i in itertools.chain(dense, sparse)}))
 
     @known_arguments
     def tensor_names(self, pattern: str = "*") -> list[str]:
-        """List the names of weights.
+        """List the names of weights: ``"w"``, in function Block ``"Block::w"``, in a forest ``"trees.nodes_ids"``.
 
         Parameters
         ----------
@@ -234,7 +242,7 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> load(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], weights))).tensor_names("*bias")
         ['a.bias']
         """
-        return [name for name in self._tensors() if pattern == "*" or fnmatch.fnmatchcase(name, pattern)]
+        return [name for name in weights_of(self) if pattern == "*" or fnmatch.fnmatchcase(name, pattern)]
 
     @known_arguments
     def tensor(self, name: str) -> NDArray[Any]:
@@ -266,10 +274,10 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> load(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))).tensor("w")
         array([0., 1., 2.])
         """
-        tensor = self._tensors().get(name)
-        if tensor is None:
+        weight = cached(self, TensorProto, lambda: all_weights(self.proto)).get(name)
+        if weight is None:
             raise self._no_weight(name)
-        return read_tensor(self, tensor, name)
+        return read_tensor(self, weight, name)
 
     @known_arguments
     def save(self, path: str | os.PathLike[str], *, external_data: bool | str | None = None) -> Path:
@@ -353,12 +361,6 @@ class Model(Displayed, panel="graph.ModelView"):
         structure_bytes: int = self.proto.ByteSize()
         return structure_bytes + sum(extent.nbytes + 32 for extent in extents)
 
-    def _tensors(self) -> Mapping[str, TensorProto | SparseTensorProto]:
-        graph = self.proto.graph
-        sparse = ((tensor_.values.name, tensor_) for tensor_ in graph.sparse_initializer)
-        pairs = itertools.chain(((tensor.name, tensor) for tensor in graph.initializer), sparse)
-        return cached(self, TensorProto, lambda: {plain_text(name): tensor for name, tensor in pairs})
-
     def _no_weight(self, name: str) -> OnnxNbError:
         for node in self.proto.graph.node:
             if name in node.output:
@@ -368,27 +370,38 @@ class Model(Displayed, panel="graph.ModelView"):
         if any(name == value.name for value in self.proto.graph.input):
             message = f"tensor {quoted(name)} of {label_of(self)} is not a weight: it is an input of the model."
             return OnnxNbError(message)
-        near = closest(name, self._tensors())
+        near = closest(name, weights_of(self))
         pattern = repr(f"{near[0][:12]}*") if near else ""
-        advice = f"{closest_text(name, self._tensors())} List them with model.tensor_names({pattern}).".strip()
+        advice = f"{closest_text(name, weights_of(self))} List them with model.tensor_names({pattern}).".strip()
         return OnnxNbError(f"tensor {quoted(name)} is not in {label_of(self)}.", advice=advice)
 
 
 class _Internals:
     """State of a Model that only the package uses."""
 
-    def __init__(self, storage: Storage, name: str) -> None:
-        self.storage, self.name = storage, name
+    def __init__(self, storage: Storage, name: str, outline: Outline | None = None) -> None:
+        self.storage, self.name, self.outline = storage, name, outline
         self.label = name if name.isprintable() and len(name) <= 200 else quoted(name)
         self.lock = threading.RLock()
         self.cache: dict[object, Any] = {}
 
-    def __reduce__(self) -> tuple[type[_Internals], tuple[Storage, str]]:
-        return _Internals, (self.storage, self.name)
+    def __reduce__(self) -> tuple[type[_Internals], tuple[Storage, str, Outline | None]]:
+        return _Internals, (self.storage, self.name, self.outline)
 
 
 def _internals(model: Model) -> _Internals:
     return model._internals  # noqa: SLF001 (the one place)
+
+
+def outline_of(model: Model) -> ModelProto:
+    """Return the proto of a model without long lists in attributes, if that spares reading them."""
+    outline = _internals(model).outline
+    return model.proto if outline is None else outline[0]
+
+
+def weights_of(model: Model) -> Mapping[str, TensorInfo]:
+    """Return type, size and location of every weight by name; see `tensors.all_weights`."""
+    return cached(model, weights_of, lambda: {n: weight_info(n, w) for n, w in all_weights(outline_of(model)).items()})
 
 
 def storage_of(model: Model) -> Storage:
@@ -424,9 +437,10 @@ def with_proto(
     return Model(proto, name=model.name if name is None else name, storage=storage)
 
 
-def read_tensor(model: Model, tensor: TensorProto | SparseTensorProto, name: str) -> NDArray[Any]:
-    """Return the values of a tensor anywhere in ``model.proto``, subgraphs included; ``name`` is for errors."""
+def read_tensor(model: Model, weight: WeightProto, name: str) -> NDArray[Any]:
+    """Return the values of a weight anywhere in ``model.proto``, subgraphs included; ``name`` is for errors."""
     storage, label = storage_of(model), label_of(model)
+    tensor = as_tensor(weight)
     if isinstance(tensor, SparseTensorProto):
         what = f"sparse weight {quoted(name)} of {label}"
         indices = storage.values(tensor.indices, f"the indices of {what}")
@@ -437,8 +451,9 @@ def read_tensor(model: Model, tensor: TensorProto | SparseTensorProto, name: str
     return array
 
 
-def weight_info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInfo:
+def weight_info(name: str, weight: WeightProto) -> TensorInfo:
     """Return the name, type, shape, size and location of a weight; no value is read."""
+    tensor = as_tensor(weight)
     if isinstance(tensor, SparseTensorProto):
         nbytes = weight_info(name, tensor.values).nbytes + weight_info(name, tensor.indices).nbytes
         return TensorInfo(name, tensor.values.data_type, tuple(tensor.dims), nbytes, sparse=True)
@@ -475,19 +490,28 @@ def _from_file(name: str, folder: Path | None) -> Model:
     if not stat.S_ISREG(status.st_mode):
         raise ModelFileError(f"{label} is not an ordinary file.", advice="Copy its content into one.")
     path = path.absolute()
-    file_ = File(path, ModelFileError, what=label, permanent=True)
+    file = File(path, ModelFileError, what=label, permanent=True)
     # onnxruntime can look the file up by its own name, unless the data is elsewhere or the name is not UTF-8.
     usable = folder is None and path.name.isprintable() and len(PureWindowsPath(path.name).parts) == 1
     location = path.name if usable else f"{MEMORY}/file"
     title = path_text(path.name)
+    lists: list[int] = []
+    proto = _read(file, location, title, lists)
+    whole = functools.partial(_read, file, location, title)
+    storage = Storage({location: file}, folder=folder or path.parent, path=path)
+    return Model((proto, whole) if lists else proto, name=title, path=path, storage=storage)
+
+
+def _read(source: File, location: str, title: str, lists: list[int] | None = None) -> ModelProto:
+    """Parse the structure of a file; with ``lists``, without the long ones in attributes."""
+    label = quoted(str(source.path))
+    source.check(label)
     try:
-        with path.open("rb", buffering=0) as file:
-            content = wire.scan(cast("Any", file), location=location, name=title)
+        with source.path.open("rb", buffering=0) as file:
+            content = wire.scan(cast("Any", file), location=location, name=title, lists=lists)
     except OSError as error:
         raise ModelFileError(f"{label} cannot be read: {error.strerror or error}.") from error
-    proto = _parsed(content, title)
-    storage = Storage({location: file_}, folder=folder or path.parent, path=path)
-    return Model(proto, name=title, path=path, storage=storage)
+    return _parsed(content, title)
 
 
 def _from_bytes(data: bytes, folder: Path | None) -> Model:

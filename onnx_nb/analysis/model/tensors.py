@@ -10,13 +10,14 @@ import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import (
     AttributeProto,
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -348,6 +349,67 @@ def _tensors_of(attribute: AttributeProto, where: Place) -> Iterator[tuple[Tenso
         yield from _sparse_tensors(sparse, place)
     for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
         yield from _graph_tensors(graph, Place("", "", f" in {name}{where.within}", in_body=True))
+
+
+WeightProto: TypeAlias = TensorProto | SparseTensorProto | AttributeProto
+"""What holds a weight."""
+
+
+def all_weights(proto: ModelProto) -> dict[str, WeightProto]:
+    """Return every weight of a model by name: initializers, constants and lists in attributes, see `constants_of`.
+
+    A constant has the name of its output, a list that of its node and attribute: "trees.nodes_values". A weight of a
+    function has the name of the function before its own, and one whose name is taken, in a body, a number behind it.
+    """
+    weights: dict[str, WeightProto] = {}
+    waiting: list[tuple[str, GraphProto | FunctionProto]] = [("", proto.graph)]
+    waiting += ((f"{plain_text(function.name)}::", function) for function in proto.functions)
+    for prefix, graph in waiting:
+        initializers: dict[str, WeightProto] = {}
+        if isinstance(graph, GraphProto):  # of two of one name the last counts
+            initializers |= {plain_text(tensor.name): tensor for tensor in graph.initializer}
+            initializers |= {plain_text(sparse.values.name): sparse for sparse in graph.sparse_initializer}
+        pairs = [*initializers.items()]
+        for node in graph.node:
+            if may_hold(node.op_type, node.domain):
+                pairs += constants_of(node)
+            elif any(entry.type in _GRAPHS for entry in node.attribute):  # `graphs_of` takes longer
+                waiting += ((prefix, body) for _, body in graphs_of(node))
+        for name, weight in pairs:
+            path = prefix + name
+            weights[f"{path} #{len(weights)}" if path in weights else path] = weight
+    return weights
+
+
+_KIND: Final = AttributeProto
+_GRAPHS: Final = (_KIND.UNDEFINED, _KIND.GRAPH, _KIND.GRAPHS)  # IR versions before 2 leave the type out
+_LISTS: Final = {_KIND.FLOATS: np.float32, _KIND.INTS: np.int64, _KIND.STRINGS: object}
+_NUMBERS: Final = {_KIND.FLOAT: np.float32, _KIND.INT: np.int64, _KIND.STRING: object} | _LISTS
+"""Type of an attribute that is no tensor → dtype of its values."""
+
+
+def may_hold(op: str, domain: str) -> bool:
+    """Return whether attributes of an operator hold weights: Constants, trees, linear models, vocabularies."""
+    return op in ("Constant", "TfIdfVectorizer") or domain == "ai.onnx.ml"
+
+
+def constants_of(node: NodeProto) -> Iterator[tuple[str, AttributeProto]]:
+    """Yield the attributes of a node that hold weights, the value of a Constant or lists, each after its name."""
+    if may_hold(node.op_type, node.domain) and node.output:
+        is_constant, label = node.op_type == "Constant", plain_text(node.name or node.output[0])
+        kinds = (_KIND.SPARSE_TENSOR, *_NUMBERS) if is_constant else _LISTS
+        for entry in node.attribute:
+            if entry.type in (_KIND.TENSOR, *kinds) and not entry.ref_attr_name:
+                yield plain_text(node.output[0]) if is_constant else f"{label}.{plain_text(entry.name)}", entry
+
+
+def as_tensor(weight: WeightProto) -> TensorProto | SparseTensorProto:
+    """Return the tensor of a weight, or its numbers or strings as one."""
+    if not isinstance(weight, AttributeProto):
+        return weight
+    if weight.type not in _NUMBERS or weight.HasField("t"):
+        return weight.sparse_tensor if weight.HasField("sparse_tensor") else weight.t
+    return onnx.numpy_helper.from_array(np.asarray(onnx.helper.get_attribute_value(weight), _NUMBERS[weight.type]))
 
 
 Dims = tuple[int | str | None, ...]

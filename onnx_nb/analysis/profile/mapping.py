@@ -37,6 +37,7 @@ How = Literal["name", "tensor", "edge", "between", ""]
 
 _SUFFIX: Final = re.compile(r"_token_\d+$")
 """End of names that onnxruntime made up; a node of the model may have the part in front by chance."""
+_WIDE: Final = "InsertedPrecisionFreeCast_"
 _AFFIXES: Final = re.compile(r"^(?:fused |InsertedPrecisionFreeCast_|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
 
 
@@ -222,7 +223,8 @@ class _Mapping:
         ran, graph, here = self._ran, self._graph, self._subgraph[subgraph]
         for value in (ran.value_subgraph == subgraph).nonzero()[0].tolist():
             if not self._fixed[value]:
-                self._set(value, self._value(ran.value_names[value], here))
+                name = ran.value_names[value]  # float16 that onnxruntime computes in float32 has a longer one
+                self._set(value, max(self._value(n, here) for n in (name, name.removeprefix(_WIDE))))
         for node in order:
             unknown = [value for value in self._outputs(node) if self.same[value] < 0]
             if not unknown:

@@ -191,8 +191,7 @@ def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
             candidates = [node for node in anywhere.get(plain, []) if ran.op_type(node) == op]
         same = [node for node in candidates if ran.op_type(node) == op] or candidates
         matches.append(same[0] if same else -1)
-    if is_other:
-        _match_by_order(trace, ran, matches)
+    _match_by_order(trace, ran, matches)
     return matches
 
 
@@ -222,7 +221,8 @@ def _match_by_order(trace: Trace, ran: Graph, matches: list[int]) -> None:
                     same = [node for node in free if ran.op_type(node) == op]
                     if len(waiting) == len(same):
                         for k, node in zip(waiting, same, strict=True):
-                            matches[k] = node if _is_made_up(trace.names[k], op) else -1
+                            # nodes of functions that onnxruntime put in the place of a node have no names
+                            matches[k] = node if _is_made_up(trace.names[k], op) or not ran.names[node] else -1
                 start, gap = stop, []
 
 

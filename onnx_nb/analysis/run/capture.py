@@ -234,6 +234,9 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
                 return unspilled(array)
         if not arrays and self._partial.records[value].dtype == ABSENT:
             return None
+        if "map(" in (kind := self._partial.records[value].dtype):
+            message = f"{quoted(name)} is a {kind}, which onnxruntime only hands over as an output of the model."
+            raise CaptureError(message, advice="Run it: onnx_nb.run(model, feeds).")
         if not arrays:
             message = f"the array of {quoted(name)} was not kept, only its statistics."
             raise CaptureError(message, advice=f"Capture again with keep={quoted(name)}.")

@@ -427,6 +427,8 @@ def _refused(model: Model, error: Exception) -> OnnxNbError:
         advice = "Update onnxruntime, or convert the model: onnx.version_converter.convert_version(proto, version)."
     elif "is not a registered function/op" in cause or "No Op registered" in cause:
         advice = "onnxruntime does not know this operator: cut the model before it, or register its library."
+    elif wrong := re.search(r"Type \((.*?)\) of output arg \((.*?)\) of node", cause):
+        advice = f"The model declares {quoted(wrong[2])} as {wrong[1]}: drop it from graph.value_info or correct it."
     elif "NOT_IMPLEMENTED" in cause:
         advice = "onnxruntime has no kernel for this operator with these types on this provider."
     return OnnxNbError(f"onnxruntime cannot use {model.name}: {cause}", advice=advice)

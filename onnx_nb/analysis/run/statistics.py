@@ -302,6 +302,7 @@ def _fine(array: NDArray[Any], kind: np.dtype[Any], low: Number, high: Number) -
     for piece in _pieces(array):
         chunk = piece.astype(kind, copy=False).astype(np.float64)
         chunk = np.floor(np.ldexp(chunk[np.isfinite(chunk)], -exponent)) - first
+        chunk = np.minimum(chunk, len(counts) - 1)  # float64 rounds the largest int64 up to 2 ** 63
         counts += np.bincount(chunk.astype(np.intp), minlength=len(counts))
     return Histogram(exponent, first, counts)
 

@@ -13,7 +13,7 @@ import math
 import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import onnx
@@ -22,7 +22,7 @@ from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorPro
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
-from onnx_nb.analysis.graph.types import unwrapped
+from onnx_nb.analysis.graph.types import FLOATS_WANTED, unwrapped
 from onnx_nb.analysis.model.functions import called_by, calls_between
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, attribute, dtype_name, elements, input_types, numpy_dtype
@@ -476,12 +476,11 @@ class _SessionMaker:
             types = enumerate(map(kinds.__getitem__, graph.declared.of_value.tolist()))
             self.optional = {value: kind for value, kind in types if kind.HasField("optional_type")}
         self._calls = calls_between(graph.functions)
-        self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
 
     def is_constant(self, value: int) -> bool:
         """Return whether a Constant node produces a value."""
         maker = int(self.graph.producer[value])
-        return maker >= 0 and self.graph.operators[self.graph.op_index[maker]] == ("Constant", "")
+        return maker >= 0 and bool(self.graph.is_constant[maker])
 
     def is_needed_after(self, order: _ExecutionOrder, stop: int, value: int) -> bool:
         """Return whether a node after ``stop`` reads a value, which therefore has to stay alive."""
@@ -491,6 +490,10 @@ class _SessionMaker:
         """Return the type to declare an input of a session with; None for an absent optional value."""
         if ort_value is None or value in self.optional:
             return None if ort_value is None else self.optional[value]
+        is_vector = ort_value.is_tensor() and len(ort_value.shape()) == 1
+        if is_vector and any(self.graph.op_type(n) in FLOATS_WANTED for n in self.graph.consumers(value).tolist()):
+            # onnxruntime counts the sizes that a Resize reads
+            return onnx.helper.make_tensor_type_proto(ort_value.element_type(), ort_value.shape())
         if not (self.has_scans or self._has_loops) or not ort_value.is_tensor():
             return sessions.parsed_type(ort_value.data_type())
         data_type, shape = ort_value.element_type(), ort_value.shape()
@@ -567,9 +570,9 @@ class _SessionMaker:
 
     def _add_weight(self, target: GraphProto, value: int) -> int:
         """Add a weight; return its approximate bytes."""
-        tensor = self._weight(value)
-        if isinstance(tensor, SparseTensorProto):
-            target.sparse_initializer.append(tensor)
+        tensor = self.graph.weight(value)
+        if not isinstance(tensor, TensorProto):
+            target.sparse_initializer.append(cast("SparseTensorProto", tensor))
             return 0
         target.initializer.append(tensor)
         if value in self.overridable:
@@ -577,14 +580,6 @@ class _SessionMaker:
             info = target.input.add(name=tensor.name)
             info.type.CopyFrom(onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
         return elements(tensor.dims) * 4
-
-    def _weight(self, value: int) -> TensorProto | SparseTensorProto:
-        subgraph = int(self.graph.value_subgraph[value])
-        if subgraph not in self._weights:
-            place = self.graph.subgraphs[subgraph]
-            tensors = [*place.graph.initializer, *place.graph.sparse_initializer]
-            self._weights[subgraph] = dict(zip(place.weights.tolist(), tensors, strict=True))
-        return self._weights[subgraph][value]
 
 
 class _ExecutionOrder(NamedTuple):

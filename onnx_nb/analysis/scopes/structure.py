@@ -89,9 +89,11 @@ class Part:
 
     @functools.cached_property
     def constants(self) -> list[list[str]]:
-        """The names of the constants that each item reads."""
+        """The names of the constants that each item reads, without "Constant_3" and the like: they say no module."""
         graph, names = self.graph, self.graph.value_names
-        constant = graph.constant_values
+        constant = graph.constant_values.copy()
+        for value in np.flatnonzero(constant & (graph.producer >= 0)).tolist():
+            constant[value] = graph.op_type(int(graph.producer[value])).lower() not in names[value].lower()
         reads = (graph.node_inputs(node).tolist() for node in self.items.tolist())
         return [[names[v] for v in values if v >= 0 and constant[v]] for values in reads]
 

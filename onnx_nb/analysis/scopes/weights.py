@@ -17,17 +17,26 @@ if TYPE_CHECKING:
 
 
 def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
-    """Return the nodes that read weights and the weights that they read, in pairs, and `weight_sizes`."""
-    is_weight = graph.value_kind == INITIALIZER
+    """Return pairs of nodes and weights they read, those that a node holds behind all values, and `weight_sizes`."""
+    size, nbytes = weight_sizes(graph)
+    number = np.where(graph.value_kind == INITIALIZER, np.arange(graph.value_count), -1)
+    holder = np.arange(graph.value_count, len(size))
+    first: dict[int, int] = {}
+    for place in range(graph.plain.node_count, graph.node_count):  # a function has one, however often it is called
+        holder[place] = first.setdefault(id(graph.node(place)), holder[place])
+    is_result = np.append(graph.is_constant, values=False)[graph.producer]
+    number[is_result] = holder[graph.producer[is_result]]
+    read = np.append(number, -1)[graph.in_value]
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
-    read = (graph.in_value >= 0) & is_weight[graph.in_value]
-    reader, value = _unique_pairs(node[read], graph.in_value[read], graph.value_count)
+    own = np.flatnonzero((size[graph.value_count :] > 0) & ~graph.is_constant)
+    reader, value = np.concatenate([node[read >= 0], own]), np.concatenate([read[read >= 0], holder[own]])
+    reader, value = _unique_pairs(reader, value, len(size))
     owner = np.asarray([subgraph.owner_node for subgraph in graph.subgraphs], np.int32)
     inner, inside = reader, value
     while (subgraph := graph.node_subgraph[inner]).any():  # the nodes that own bodies read what is read in these
-        inner, inside = _unique_pairs(owner[subgraph[subgraph > 0]], inside[subgraph > 0], graph.value_count)
+        inner, inside = _unique_pairs(owner[subgraph[subgraph > 0]], inside[subgraph > 0], len(size))
         reader, value = np.concatenate([reader, inner]), np.concatenate([value, inside])
-    return *_unique_pairs(reader, value, graph.value_count), *weight_sizes(graph)
+    return *_unique_pairs(reader, value, len(size)), size, nbytes
 
 
 def scope_weights(tree: Scopes, reader: Ints, value: Ints, size: Column) -> Column:

@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import onnx
@@ -177,8 +177,8 @@ class KnownGraph:
         self._computed: dict[tuple[Any, ...], int] = {}
         """A node for each computation that was seen."""
         for number, subgraph in enumerate(graph.subgraphs):
-            tensors_ = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
-            for value, tensor in zip(subgraph.weights.tolist(), tensors_, strict=False):
+            for value in subgraph.weights.tolist():
+                tensor = cast("TensorProto", graph.weight(value))
                 self.constants[value] = Constant(tensor, subgraph=number, is_initializer=True)
             for value in self.subgraph_outputs[number]:
                 self.output_count[value] += 1

@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from onnx_nb.analysis.graph.operators import facts, names_where
+from onnx_nb.analysis.model.tensors import as_tensor, constants_of
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
 from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Op, tensor_kind
@@ -35,12 +36,10 @@ def _extract_constant(net: Editor, op: Op) -> str | None:
     """Turn a Constant node into an initializer."""
     if net.output_count[op.outputs[0]]:
         return None
-    dtypes = {"value": None, "value_float": "f4", "value_floats": "f4", "value_int": "i8", "value_ints": "i8"}
-    name = next((name for name in dtypes if op.attribute(name) is not None), None)
-    if name is None:
+    tensor = next((as_tensor(entry) for _, entry in constants_of(op.proto)), None)
+    if not isinstance(tensor, TensorProto):
         return None
-    content = op.attribute(name)
-    net.make_constant(op.outputs[0], content if name == "value" else np.asarray(content, dtypes[name]))
+    net.make_constant(op.outputs[0], tensor)
     return "an initializer stores the same"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -85,12 +85,7 @@ def weights_of(graph: Graph, nodes: Iterable[int], inputs: Iterable[int], output
 
 def weight_tensors(graph: Graph, values: Iterable[int]) -> list[TensorProto | onnx.SparseTensorProto]:
     """Return the initializers of some values."""
-    origin, row = graph.model.proto.graph, Flow.of(graph).weight_row
-    dense = len(origin.initializer)
-    rows = sorted(map(row.__getitem__, values))
-    if rows and rows[-1] < dense and rows[-1] - rows[0] == len(rows) - 1:  # a slice is faster than look-ups
-        return list(origin.initializer[rows[0] : rows[-1] + 1])
-    return [origin.initializer[i] if i < dense else origin.sparse_initializer[i - dense] for i in rows]
+    return [cast("onnx.TensorProto | onnx.SparseTensorProto", graph.weight(value)) for value in sorted(values)]
 
 
 def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[Key, ...]:

@@ -21,11 +21,12 @@ from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info, with_proto
-from onnx_nb.analysis.model.tensors import attributes, graphs_of
+from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
+from onnx_nb.analysis.model.tensors import as_tensor, graphs_of
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
-from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, weight_tensors
+from onnx_nb.analysis.scopes.weights import weights_read
+from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value
 from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes, not_a_tensor
 
 _SLACK: Final = 1.05
@@ -333,19 +334,13 @@ def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int
     graph, number = flow.graph, number.copy()
     constant = np.frombuffer(flow.runtime, np.uint8) == 0
     if constant.all():  # if no node depends on an input, only Constants move
-        constant = _is_constant(graph)
+        constant = graph.is_constant[: graph.main_count]
     for node in reversed(flow.sorted(np.flatnonzero(constant).tolist())):
         outputs = [value for value in graph.node_outputs(node).tolist() if value >= 0]
         number[node] = min(
             (number[reader] for value in outputs for reader in flow.readers(value)), default=number[node]
         )
     return number
-
-
-def _is_constant(graph: Graph) -> NDArray[np.bool_]:
-    """Return a mask of the main nodes that are Constants."""
-    is_constant = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
-    return is_constant[graph.op_index[: graph.main_count]]
 
 
 def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int64]:
@@ -388,18 +383,11 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
 
 def _bytes(graph: Graph) -> NDArray[np.float64]:
     """Return the bytes of weights that each node is the first to read."""
-    size = np.zeros(graph.value_count)
-    weights = graph.subgraphs[0].weights.tolist()
-    size[weights] = [float(weight_info("", tensor).nbytes) for tensor in weight_tensors(graph, weights)]
-    reader, value = Flow.of(graph).edges
-    first = np.full(graph.value_count, graph.main_count, np.int64)
-    np.minimum.at(first, value, graph.rank[reader].astype(np.int64))
-    total = np.zeros(graph.main_count)
-    read = np.flatnonzero((first < graph.main_count) & (size > 0))
-    np.add.at(total, graph.order[first[read]], size[read])
-    for node in np.flatnonzero(_is_constant(graph)).tolist():
-        total[node] += graph.model.proto.graph.node[node].ByteSize()
-    return total
+    reader, weight, _, nbytes = weights_read(graph)
+    reader, weight = reader[reader < graph.main_count], weight[reader < graph.main_count]
+    order = np.argsort(graph.rank[reader], kind="stable")
+    weight, first = np.unique(weight[order], return_index=True)
+    return np.bincount(reader[order[first]], nbytes[weight], graph.main_count).astype(np.float64)
 
 
 def _seconds(graph: Graph) -> NDArray[np.float64]:
@@ -448,26 +436,15 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
     return parts
 
 
-_NUMBERS: Final = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
-"""Attribute of a Constant → its dtype."""
-
-
 def _constant(graph: Graph, value: int) -> TensorProto | None:
     """Return a Constant's result as a weight, so that it need not be passed between parts."""
-    maker = int(graph.producer[value])
-    if maker < 0 or graph.operators[graph.op_index[maker]] != ("Constant", ""):
+    weight = graph.weight(value) if graph.producer[value] >= 0 else None
+    if weight is None or not isinstance(tensor := as_tensor(weight), TensorProto):
         return None
-    for name, attribute in attributes(graph.nodes[maker]).items():
-        if name == "value" and isinstance(attribute, TensorProto):
-            tensor = TensorProto()
-            tensor.CopyFrom(attribute)
-        elif name in _NUMBERS and np.asarray(attribute).dtype.kind in "if":  # not text, as in a broken file
-            tensor = onnx.numpy_helper.from_array(np.asarray(attribute, _NUMBERS[name]))
-        else:
-            continue
-        tensor.name = graph.value_names[value]
-        return tensor
-    return None
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = graph.value_names[value]
+    return copy
 
 
 def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:

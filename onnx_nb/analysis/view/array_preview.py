@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import shortened
-from onnx_nb.analysis.model.model import read_tensor
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
 
 ROWS: Final = 16
 COLUMNS: Final = 6
@@ -113,15 +109,6 @@ def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "sli
     rows, columns = (np.linspace(0, n - 1, min(n, side)).round().astype(np.int64) for n in tiles.shape[-2:])
     pixels, low, high = _levels(np.asarray(tiles[:, rows[:, None], columns]))
     return Picture(look, np.moveaxis(pixels, 0, -1)[None] if look == "color" else pixels, first, low, high)
-
-
-def weight(graph: Graph, value: int) -> NDArray[Any]:
-    """Return the array of an initializer of the main graph or of a subgraph."""
-    name, subgraph = graph.value_names[value], graph.subgraphs[int(graph.value_subgraph[value])]
-    if subgraph.parent < 0:
-        return graph.model.tensor(name)
-    tensors = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
-    return read_tensor(graph.model, tensors[int(np.flatnonzero(subgraph.weights == value)[0])], name)
 
 
 def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:

@@ -18,9 +18,9 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.types import ValueType, weight_sizes
-from onnx_nb.analysis.model.model import ModelLike, cached, label_of, load, storage_of
+from onnx_nb.analysis.model.model import ModelLike, cached, label_of, load, outline_of, storage_of
 from onnx_nb.analysis.model.protofields import Spans, sorted_unique
-from onnx_nb.analysis.model.tensors import dtype_name
+from onnx_nb.analysis.model.tensors import as_tensor, dtype_name
 from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
 from onnx_nb.analysis.scopes.weights import scope_weights, weights_read
@@ -74,7 +74,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     }
     arrays |= _differences(graph, tree, arrays, table)
     arrays |= {name: _narrow(arrays[name]) for name in _NARROW}
-    proto = graph.model.proto
+    proto = outline_of(graph.model)
     producer = (plain_text(proto.producer_name), plain_text(proto.producer_version))
     meta = {
         "version": VERSION,
@@ -87,11 +87,11 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         "main_nodes": graph.main_count,
         "nodes": graph.node_count,
         "values": graph.value_count,
-        "nbytes": int(min(weight_sizes(graph)[1][graph.subgraphs[0].weights].sum(), 2**53)),
+        "nbytes": int(min(graph.model.nbytes if graph.functions else weight_sizes(graph)[1].sum(), 2**53)),
         "faults": [
             *(
                 {"kind": "external_data", "message": str(error), "node": -1, "value": graph.value(name)}
-                for name, error in storage_of(graph.model).unusable(graph.model.proto, label_of(graph.model))
+                for name, error in storage_of(graph.model).unusable(proto, label_of(graph.model))
             ),
             *(
                 {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}
@@ -199,7 +199,7 @@ def _attributes_text(graph: Graph, op: str, domain: str, content: bytes) -> str:
 
 def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
     """Return the value of an attribute as short text; empty if it is the default or has no effect."""
-    field = _FIELD.get(attribute.type, "")
+    field = "t" if attribute.HasField("t") else _FIELD.get(attribute.type, "")
     value: Any = getattr(attribute, field, None)
     if field == "s":
         value = plain_text(attribute.s[:ATTRIBUTES_LIMIT])
@@ -261,8 +261,7 @@ def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
             literals = _literals_of(graph.known_types[number], counts[number], tensors)
             numbers[subgraph.weights[positions]] = table.each(literals)
     constants: dict[bytes, int] = {}
-    makers = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
-    for node in np.flatnonzero(makers[graph.op_index]).tolist() if len(makers) else ():
+    for node in np.flatnonzero(graph.is_constant).tolist():
         content = graph.attribute_bytes(node)
         if content not in constants:
             constants[content] = table.one(_constant_literal(content))
@@ -285,16 +284,8 @@ def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto
 
 
 def _constant_literal(content: bytes) -> str:
-    for attribute in onnx.NodeProto.FromString(content).attribute:
-        field = "strings" if attribute.type == _KIND.STRINGS else _FIELD.get(attribute.type, "")
-        value = getattr(attribute, field, None)
-        if field == "t":
-            return _literal(attribute.t)
-        if field in ("i", "f", "s"):
-            return _plain(value)
-        if value is not None and len(value) <= LITERAL_LIMIT:
-            return f"[{', '.join(map(_plain, value))}]"
-    return ""
+    weights = (as_tensor(entry) for entry in onnx.NodeProto.FromString(content).attribute)
+    return next((_literal(weight) for weight in weights if isinstance(weight, onnx.TensorProto)), "")
 
 
 def _literal(tensor: onnx.TensorProto) -> str:

@@ -14,9 +14,8 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, plain_text, scaled_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import LONGEST, attribute_text, default_text
-from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.model import ModelLike, load, weight_info
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION, Scopes, scopes
 from onnx_nb.analysis.submodel.extraction import nodes_of_scopes, ports
@@ -168,7 +167,8 @@ def _node(graph: Graph, index: int) -> Inspection:
 def _value(graph: Graph, index: int) -> Inspection:
     name = graph.value_names[index]
     rows: list[tuple[str, str]] = []
-    if graph.value_kind[index] == INITIALIZER and (info := graph.model.initializers.get(name)) is not None:
+    if (weight := graph.weight(index)) is not None:
+        info = weight_info(name, weight)
         rows.append(("bytes", f"{info.nbytes:,}"))
         if info.location is not None and not info.location.startswith("*"):
             rows.append(("stored in", f"{info.location}, at byte {info.offset:,}" if info.offset else info.location))

@@ -22,7 +22,7 @@ from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, quo
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
 from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME, Counterparts, Diff, counterparts, inverse
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, load, weights_of
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.scopes.scopes import scopes
@@ -102,8 +102,8 @@ def captured_entries(capture: Capture) -> list[Entry]:
 def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Progress | None = None) -> list[Entry]:
     """Return the weights, largest first, whose statistics fit ``limit`` bytes; broken weights have none."""
     source = load(model)
-    graph = Graph.of(source)
-    weights = sorted(source.initializers.values(), key=lambda info: -info.nbytes)
+    values = {name: value for value, name in reversed([*enumerate(Graph.of(source).value_names)])}
+    weights = sorted(weights_of(source).values(), key=lambda info: -info.nbytes)
     total = sum(info.nbytes for info in weights) or 1
     entries: list[Entry] = []
     start = size = 0
@@ -121,7 +121,7 @@ def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Prog
         except OnnxNbError:  # its bytes are missing: `external_data.audit` has the reason
             stats = None
         about = "", "", dtype_name(info.dtype), shape_text(info.shape), info.nbytes
-        entries.append(Entry(graph.value(info.name), info.name, *about, stats, "weight"))
+        entries.append(Entry(values.get(info.name, -1), info.name, *about, stats, "weight"))
         start += info.nbytes
         size += 8 * (len(NUMBERS) + 4 + (0 if stats is None else len(stats.histogram.counts)))
     return entries

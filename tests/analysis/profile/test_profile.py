@@ -218,6 +218,41 @@ def test_inserted_kernels_stand_on_an_edge() -> None:
     assert all(kernel.op == "ReorderOutput" and kernel.edge in names for kernel in found.inserted)
 
 
+@pytest.mark.parametrize("op", ["Mish", "HardSwish"])
+def test_kernels_of_an_operator_that_onnxruntime_inlines_belong_to_its_nodes(op: str) -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 16] x) => (float[1, 8, 16] y)
+        { a = Relu(x)  b = OP(a)  c = OP(b)  y = Neg(c) }"""
+    found = profile(onnx.parser.parse_model(text.replace("OP", op)), runs=2)
+    kernels = [(kernel.op, kernel.nodes) for kernel in found.kernels]
+    inside = ["Softplus", "Tanh", "Mul"] if op == "Mish" else ["HardSigmoid", "Mul"]
+    expected = [("Relu", (0,)), *((name, (node,)) for node in (1, 2) for name in inside), ("Neg", (3,))]
+    assert kernels == expected
+    assert found.mapped == pytest.approx(1)
+
+
+def test_kernels_of_a_function_whose_nodes_have_no_names_belong_to_its_calls() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18, "f": 1]>
+        g (float[8, 16] x) => (float[8, 16] y) { a = f.F(x)  y = f.F(a) }
+        <domain: "f", opset_import: ["": 18]> F (p) => (q) { r = Exp(p)  s = Tanh(r)  q = Sqrt(s) }"""
+    kernels = profile(onnx.parser.parse_model(text), runs=2).kernels
+    assert [(kernel.op, kernel.nodes, kernel.opened) for kernel in kernels] == [
+        (op, (call,), (2 + 3 * call + place,)) for call in (0, 1) for place, op in enumerate(("Exp", "Tanh", "Sqrt"))
+    ]
+
+
+def test_float16_that_is_computed_in_float32_belongs_to_its_nodes() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float16[4, 16, 16] x) => (float16[4, 16, 16] y)
+        { [mm0] a = MatMul(x, x)  [soft] b = Softmax<axis = -1>(a)  [mm1] c = MatMul(b, x)  [erf] y = Erf(c) }"""
+    kernels = profile(onnx.parser.parse_model(text), runs=2).kernels
+    inserted = [kernel for kernel in kernels if kernel.edge]
+    assert {kernel.edge for kernel in inserted} == {"x", "y"}
+    computed = {kernel.op: kernel.nodes for kernel in kernels if not kernel.edge}
+    assert computed.pop("MatMul") in ((0,), (2,))
+    assert computed.pop("Erf") == (3,)
+    assert set(computed.values()) == {(1,)}
+    assert [kernel.nodes for kernel in kernels if kernel.op == "MatMul"] == [(0,), (2,)]
+
+
 def test_nodes_without_names_and_with_the_same_name_are_told_apart() -> None:
     proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
         g (float[64, 64] x) => (float[64, 64] z) { a = Sin(x)  b = Cos(a)  [n] c = Sin(b)  [n] z = Cos(c) }""")

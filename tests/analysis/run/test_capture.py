@@ -884,3 +884,49 @@ def test_strings_that_are_not_utf8_are_an_error_of_ours() -> None:
     model.graph.node[0].attribute[0].t.string_data[0] = b"\xfe\xff"
     with pytest.raises(OnnxNbError, match=r"holds b'\\xfe\\xff', which is not valid UTF-8"):
         capture(model, {"x": np.array(["a"], object)})
+
+
+def assert_captured_as_it_runs(model: ModelProto, feeds: Mapping[str, Any]) -> None:
+    expected = truth(model, feeds)
+    values = capture(model, feeds, keep=list(expected))
+    assert {name: values[name].tolist() for name in expected} == {name: v.tolist() for name, v in expected.items()}
+
+
+def test_constants_of_one_name_run_as_in_onnxruntime() -> None:
+    nodes = [helper.make_node("Constant", [], [name], "add", value_float=2.0) for name in "ab"]
+    nodes += [helper.make_node("Add", ["x", "a"], ["s"], "add"), helper.make_node("Mul", ["s", "b"], ["y"], "mul")]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    assert_captured_as_it_runs(model, {"x": np.ones(2, np.float32)})
+    model.graph.node[3].name = "add"
+    with pytest.raises(CaptureError, match="has the name of another node; onnxruntime refuses that"):
+        capture(model, {"x": np.ones(2, np.float32)})
+
+
+def test_a_resize_of_a_constant_to_computed_sizes() -> None:
+    text = """g (int64[2] hw) => (float[n, c, h, w] y) <float[1, 1, 2, 2] pos = {1, 2, 3, 4}, int64[2] nc = {1, 1}> {
+        hw2 = Add(hw, hw)  sizes = Concat<axis = 0>(nc, hw2)  y = Resize<mode = "linear">(pos, , , sizes) }"""
+    assert_captured_as_it_runs(parsed(text, 14), {"hw": np.array([4, 3])})
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_ranges_of_the_largest_integer(count: int) -> None:
+    model = parsed("g (int64[1] s) => (int64[1] e) <int64[1] big = {9223372036854775807}> { e = Add(s, big) }")
+    feeds = [{"s": np.zeros(1, np.int64)}] * count
+    stats = capture(model, feeds, ranges=True).statistics("e")
+    assert (stats.count, stats.max, stats.fine.total) == (count, 2**63 - 1, count)  # type: ignore[attr-defined]
+
+
+def test_a_map_is_handed_over_by_run_alone() -> None:
+    node = helper.make_node("ZipMap", ["x"], ["z"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    output = helper.make_value_info("z", helper.make_sequence_type_proto(kind))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
+    graph = helper.make_graph([node], "g", [x], [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 3)], ir_version=8)
+    feeds = {"x": np.ones((1, 2), np.float32)}
+    values = capture(model, feeds, keep=["z"])
+    with pytest.raises(CaptureError, match=r"'z' is a seq\(map.*hands over as an output.*onnx_nb\.run"):
+        _ = values["z"]
+    assert session.run(model, feeds)["z"] == [{0: 1.0, 1: 1.0}]

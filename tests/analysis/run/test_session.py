@@ -527,3 +527,16 @@ def test_float16_is_found_in_lists_of_subgraphs_inside_functions() -> None:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("F", ["x"], ["y"], domain="my")], "g", ports[:1], ports[1:])
     assert _has_float16(Graph.of(helper.make_model(graph, opset_imports=opset, functions=[function])))
+
+
+@pytest.mark.parametrize("name", ["a", "y"])
+def test_a_wrong_declared_type_is_named_with_what_to_drop(name: str) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]
+    x, y, wrong = (helper.make_tensor_value_info(n, kind, [2]) for n, kind in (("x", 1), ("y", 1), (name, 10)))
+    graph = helper.make_graph(nodes, "g", [x], [wrong if name == "y" else y], value_info=[wrong] if name == "a" else [])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(OnnxNbError, match=rf"The model declares '{name}' as tensor\(float16\): drop it from graph"):
+        session.run(model, {"x": np.ones(2, np.float32)})
+    model.graph.ClearField("value_info")
+    model.graph.output[0].CopyFrom(y)
+    assert session.run(model, {"x": np.ones(2, np.float32)})["y"].tolist() == [-1, -1]

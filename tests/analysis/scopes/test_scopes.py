@@ -278,6 +278,24 @@ def test_nodes_with_flat_names_get_scopes_from_their_weights() -> None:
     ]  # fmt: skip
 
 
+def test_constants_that_are_named_after_their_operator_name_no_scope() -> None:
+    # as Paddle exports: weights are Constants with names of modules, sizes have names of the exporter
+    nodes, last = [], "x"
+    for i in range(6):
+        for name in ("fc1", "fc2", "fc3"):
+            weight = numpy_helper.from_array(np.full((4, 4), i, np.float32))
+            nodes.append(helper.make_node("Constant", [], [f"blocks.{i}.{name}.weight"], value=weight))
+            nodes.append(helper.make_node("MatMul", [last, f"blocks.{i}.{name}.weight"], [last := f"{name}_{i}"]))
+            size = f"p2o.helper.constant.{i}{name[-1]}"
+            nodes.append(helper.make_node("Constant", [], [size], value_ints=[-1, 4]))
+            nodes.append(helper.make_node("Reshape", [last, size], [last := f"r_{name}_{i}"]))
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in ("x", last))
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    tree = scopes(Graph.of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)))
+    assert (tree.source, tree.scope_name[1]) == ("weights", "blocks 0–5")
+    assert not [path for path in tree.scope_path if "p2o" in path]
+
+
 def test_without_any_names_the_structure_gives_the_scopes() -> None:
     _, tree = tree_of("resnet50")
     assert tree.source == "structure"

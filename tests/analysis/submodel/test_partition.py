@@ -84,7 +84,7 @@ def test_a_part_ends_where_a_cut_tensor_is_made() -> None:
     assert [names(part) for part in parts] == [["a", "b"], ["two", "c", "d", "e"], ["f", "g", "h", "i", "j", "y"]]
     assert [ports(part) for part in parts] == [(["x"], ["b"]), (["b"], ["e"]), (["e"], ["y"])]
     # a constant that a later part reads too is a weight there
-    assert [part.tensor_names() for part in parts] == [["w0", "shared"], [], ["w1", "shared", "two"]]
+    assert [part.tensor_names() for part in parts] == [["w0", "shared"], ["two"], ["w1", "shared", "two"]]
     assert_partition(blocks(), parts, X)
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb import load
-from onnx_nb.analysis.view.array_preview import COLUMNS, PICTURE, ROWS, TILES, page, picture, weight
+from onnx_nb.analysis.model.model import read_tensor
+from onnx_nb.analysis.view.array_preview import COLUMNS, PICTURE, ROWS, TILES, page, picture
 from onnx_nb.types import Graph
 
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=20)
@@ -131,5 +132,7 @@ def test_a_weight_in_a_subgraph_is_read() -> None:
         helper.make_graph([node], "g", inputs, outputs, [outer]), opset_imports=[helper.make_opsetid("", 17)]
     )
     graph = Graph.of(load(proto))
-    assert weight(graph, graph.value_names.index("w")).tolist() == [5.0, 7.0]
-    assert weight(graph, graph.value_names.index("w0")).tolist() == [1.0, 2.0]
+    for name, numbers in (("w", [5.0, 7.0]), ("w0", [1.0, 2.0])):
+        weight = graph.weight(graph.value_names.index(name))
+        assert weight is not None
+        assert read_tensor(graph.model, weight, name).tolist() == numbers

@@ -255,17 +255,21 @@ def test_parameters_of_a_scope_are_its_distinct_weights(name: str) -> None:
     model, graph = load(path), Graph.of(path)
     tree, read = scopes(graph), Read(path)
     above = tree.scope_parent.tolist()
+    proto = onnx.load(path)
+    arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    constants = [node for node in proto.graph.node if node.op_type == "Constant"]
+    arrays |= {node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t) for node in constants}
     weights: dict[int, set[int]] = {group: set() for group in range(len(above))}
     drawn = dict.fromkeys(range(len(above)), 0)
     for node in range(graph.node_count):
         group = int(tree.node_scope[node])
         while group >= 0:
-            weights[group] |= {int(v) for v in graph.node_inputs(node) if v >= 0 and graph.value_kind[v] == 2}
+            weights[group] |= {int(v) for v in graph.node_inputs(node) if v >= 0 and graph.value_names[v] in arrays}
             drawn[group] += not graph.folded[node]
             group = above[group]
-    sizes = {graph.value(n): info for n, info in model.initializers.items()}
+    sizes = {graph.value(n): array for n, array in arrays.items()}
     for group, values in weights.items():
-        assert read["scope_params"][group] == sum(math.prod(sizes[v].shape) for v in values)
+        assert read["scope_params"][group] == sum(sizes[v].size for v in values)
         assert read["scope_bytes"][group] == sum(sizes[v].nbytes for v in values)
         assert read["scope_nodes"][group] == drawn[group]
     assert read.packed.meta["nbytes"] == model.nbytes
