@@ -65,7 +65,8 @@ class Values:
             self._capture_one(captures, value, call)
             return Reply(f"Captured {quoted(self._name(value))}")
         values = captures.whole = self._run(captures, call)
-        runs = f"{count_text(values.feeds, 'run')} on {'random inputs' if captures.feeds is None else 'your feeds'}"
+        which = f"random inputs{values.random[13:]}" if captures.feeds is None else "your feeds"
+        runs = f"{count_text(values.feeds, 'run')} on {which}"
         ending = f", stopped at {quoted(values.stopped.name)}" if values.stopped else ""
         text = f"Captured {count_text(len(values), 'value')} in {runs}{ending}. Click a tensor, or choose a color"
         return Reply(text)
