@@ -255,7 +255,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         copies = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY and not k.nodes)
         if (unknown := 1 - self.mapped - copies) > 0.01:
             text += f"; {unknown:.0%} of the time is of unknown nodes"
-        return f"{'. '.join((text, *self.notes))}."
+        return f"{'. '.join(sorted((*self.notes, text), key=lambda note: note.startswith('feeds: ')))}."
 
     @property
     def wanted(self) -> str:

@@ -471,17 +471,16 @@ def on_random_feeds(verb: _Verb) -> _Verb:
 
 
 def until_it_runs(model: Model, work: Callable[[], _Said], shapes: Mapping[str, Any] | None = None) -> _Said:
-    """Return the result of ``work``, which runs a model on `random_feeds`, if need be on others; an error names them."""
+    """Return the result of ``work``, which runs a model on `random_feeds`, if need be on others; an error says it."""
     try:
         return work()
     except OnnxNbError as error:
-        if not error.message.startswith(REFUSAL):
-            raise
-        if _has_other_sizes(model, shapes):  # the next time it begins with them, so this ends
-            return until_it_runs(model, work, shapes)
-        sizes = {key: size for key, size in open_sizes(model, shapes).items() if key and isinstance(key, str)}
-        error.message = f"{feeds_text(model, shapes)}; {error.message}"
-        error.advice += f" Give feeds=, or sizes: shapes={dict([*sizes.items()][:4]) or '{input: shape}'}."
+        if (is_refusal := error.message.startswith(REFUSAL)) and _has_other_sizes(model, shapes):
+            return until_it_runs(model, work, shapes)  # the next time it begins with them, so this ends
+        if is_refusal and (text := feeds_text(model, shapes)):
+            sizes = {key: size for key, size in open_sizes(model, shapes).items() if key and isinstance(key, str)}
+            how = f"Give feeds=, or sizes: shapes={dict([*sizes.items()][:4]) or '{input: shape}'}."
+            error.message, error.advice = f"{text}; {error.message}", f"{error.advice} {how}".strip()
         raise
 
 
@@ -510,8 +509,7 @@ def _has_other_sizes(model: Model, shapes: Mapping[str, Any] | None) -> bool:
             # onnxruntime says which node failed, what it read and mostly what it wanted: does it come further?
             place = [numbers[name] for name in re.findall(r"Name:'([^']*)'", error.message) if name in numbers]
             if place >= furthest and (kind := re.sub(r"\d+", "", error.message)) not in kinds:
-                furthest = place
-                kinds.add(kind)
+                furthest, kinds = place, kinds | {kind}
                 waiting[:0] = _proposals(error.message, sizes)
         else:
             return sizes != start

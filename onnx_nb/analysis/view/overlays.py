@@ -394,9 +394,8 @@ def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
     def compute() -> tuple[Costs, Mapping[str, int]]:
         totals, bound = costs(source), dict[str, int]()
         if totals.unbound:
-            shapes = feed_shapes(source)
             bound = {str(key): size for key, size in open_sizes(source).items() if key in totals.unbound}
-            totals = costs(source, shapes)
+            totals = costs(source, feed_shapes(source))
         return totals, bound
 
     return cached(source, run_costs, compute)
