@@ -138,7 +138,7 @@ def compare(
     >>> c
     Comparison(5 points of 'g' and 'g', 3 equal, random feeds)
     >>> print(c.message.partition(". ")[2])
-    Epsilon is 0.01 instead of 1e-12. Feeds: random, x 2×8.
+    Epsilon is 0.01 instead of 1e-12. Feeds: random, x 2×8, s 8, b 8.
     """
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
@@ -159,8 +159,8 @@ def compare(
         all_feeds = queue if first is None else itertools.chain([first], queue)
         return first, errors_of(sides, proposal, plan, all_feeds, executor=executor, work=work)
 
-    is_made_up = feeds is None and all(isinstance(side, Running) for side in sides)
-    first, pairs = until_it_runs(graphs[0].model, outcome) if is_made_up else outcome()
+    is_random = feeds is None and all(isinstance(side, Running) for side in sides)
+    first, pairs = until_it_runs(graphs[0].model, outcome) if is_random else outcome()
     if not pairs.errors:
         labels = [side.label if isinstance(side, Dumped) else label_of(side.graph.model) for side in sides]
         message = f"{labels[0]} and {labels[1]} have no value in common."
@@ -171,7 +171,7 @@ def compare(
     leftovers = (*_unmatched(graphs, pairs, proposal), *unknown)
     models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
     notes += _dump_notes(sides, pairs.errors, leftovers)
-    notes += [f"F{feeds_text(graphs[0].model)[1:]}."] if is_made_up and first and first.inputs else []
+    notes += [f"F{feeds_text(graphs[0].model)[1:]}."] if is_random and first and first.inputs else []
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
     comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, models=models, notes=tuple(notes))
     if models and first:

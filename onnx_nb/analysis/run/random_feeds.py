@@ -116,7 +116,7 @@ def feed_shapes(model: ModelLike, shapes: Mapping[str, Any] | None = None) -> di
 
 def open_sizes(model: Model, shapes: Mapping[str, Any] | None = None) -> dict[Key, int]:
     """Return each size that neither a model nor ``shapes`` fixes, as `random_feeds` chooses it."""
-    return _input_shapes(Graph.opened(model), shapes)[2] | {"": _kept_sizes(model).get("", 8)}
+    return _input_shapes(Graph.opened(model), shapes)[2] | {"": _preferences(model).get("", 8)}
 
 
 def feeds_text(model: ModelLike, shapes: Mapping[str, Any] | None = None) -> str:
@@ -136,8 +136,8 @@ def _input_shapes(
 ) -> tuple[dict[str, TypeProto], dict[str, Shape], dict[Key, int]]:
     """Return the type and shape of each input, or of its elements: as requested, needed, or small; and open sizes."""
     kinds, (sizes_of_symbols, overrides) = _fed(graph), bound(graph, requests or {})
-    kept = _kept_sizes(graph.model)
-    symbols = {key: size for key, size in kept.items() if isinstance(key, str)} | dict(sizes_of_symbols)
+    preferences = _preferences(graph.model)
+    symbols = {key: size for key, size in preferences.items() if isinstance(key, str)} | dict(sizes_of_symbols)
     shapes = {name: dimensions(unwrapped(kind)) for name, kind in kinds.items()}
     dim_names = {dim for shape in shapes.values() for dim in shape or () if isinstance(dim, str)}
     # the sum of two others, as "total_length" of "past_length" and "length"
@@ -151,7 +151,7 @@ def _input_shapes(
             symbols.setdefault(str(shape[axis]), size)
         is_float = "float" in str(numpy_dtype(unwrapped(kinds[name]).tensor_type.elem_type))
         sizes[name] = [
-            kept.get((name, axis)) or axes.get(axis) or _small(name, shape, axis, is_float)
+            preferences.get((name, axis)) or axes.get(axis) or _small(name, shape, axis, is_float)
             for axis in range(len(shape))
         ]
     for name, shape in dims.items():
@@ -159,7 +159,7 @@ def _input_shapes(
             if isinstance(dim, str) and dim.replace(".", "").isidentifier() and dim not in totals:
                 symbols.setdefault(dim, size)
     symbols = {dim: _evaluated(text, symbols, 8) for dim, text in totals.items()} | symbols
-    free: dict[Key, int] = {}
+    choices: dict[Key, int] = {}
     for name, shape in dims.items():
         inputs[name] = tuple(
             _evaluated(dim, symbols, size) if isinstance(dim, str) else size if dim is None else dim
@@ -167,8 +167,8 @@ def _input_shapes(
         )
         for axis, dim in enumerate(shape):
             if dim is None or (isinstance(dim, str) and dim in symbols and dim not in {**totals, **sizes_of_symbols}):
-                free[dim or (name, axis)] = inputs[name][axis]
-    return kinds, inputs, free
+                choices[dim or (name, axis)] = inputs[name][axis]
+    return kinds, inputs, choices
 
 
 def _small(name: str, shape: Dims, axis: int, is_float: bool) -> int:  # noqa: FBT001
@@ -237,10 +237,10 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
             return np.ones(shape, dtype)
         largest = int(_iinfo(dtype).max)
         # not 0: an integer division by 0 ends the process
-        low, high = (int(max(limit, 0)) for limit in domain or (1, _kept_sizes(types.graph.model).get("", 8)))
+        low, high = (int(max(limit, 0)) for limit in domain or (1, _preferences(types.graph.model).get("", 8)))
         if shape and re.search("position_?ids?$", name):
-            return np.broadcast_to(np.arange(shape[-1]) % (high if domain else 1 << 20), shape).astype(dtype)
-        if domain is None and len(shape) < 2 and (number := _promised(types, name)):
+            return np.broadcast_to(np.arange(shape[-1]) % (max(high, 1) if domain else 1 << 20), shape).astype(dtype)
+        if domain is None and len(shape) < 2 and (number := _convention(types, name)):
             return np.full(shape, min(number, largest), dtype)
         return random.integers(low, max(min(high, largest + 1), low + 1), shape).astype(dtype)
     if domain is not None:
@@ -254,7 +254,7 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
     return (np.abs(numbers) if dtype.name == "float8_e8m0fnu" else numbers).astype(dtype)
 
 
-def _promised(types: Inference, name: str) -> int:
+def _convention(types: Inference, name: str) -> int:
     """Return the integer that a name promises: a sample rate, or the length of another input; 0 if it does not."""
     if re.search(r"(^|_)(sr|sampl(e|ing)_?rate)$", name, re.IGNORECASE):
         return 16_000
@@ -461,13 +461,13 @@ def on_random_feeds(verb: _Verb) -> _Verb:
     """Decorate a verb whose first two parameters are a model and its feeds: see `until_it_runs`."""
 
     @functools.wraps(verb)
-    def tried(*args: Any, **options: Any) -> Any:
+    def attempt(*args: Any, **options: Any) -> Any:
         if (args[1] if len(args) > 1 else options.get("feeds")) is not None or not (args or "model" in options):
             return verb(*args, **options)
         source = load(args[0] if args else options.pop("model"))
         return until_it_runs(source, functools.partial(verb, source, *args[1:], **options), options.get("shapes"))
 
-    return cast("_Verb", tried)
+    return cast("_Verb", attempt)
 
 
 def until_it_runs(model: Model, work: Callable[[], _Said], shapes: Mapping[str, Any] | None = None) -> _Said:
@@ -484,44 +484,44 @@ def until_it_runs(model: Model, work: Callable[[], _Said], shapes: Mapping[str, 
         raise
 
 
-def _kept_sizes(model: Model) -> dict[Key, int]:
+def _preferences(model: Model) -> dict[Key, int]:
     """Return the sizes that `random_feeds` prefers to its own, as a model ran on them."""
-    return cached(model, _kept_sizes, dict)
+    return cached(model, _preferences, dict)
 
 
 def _has_other_sizes(model: Model, shapes: Mapping[str, Any] | None) -> bool:
     """Look for sizes on which a model runs, and keep them; return whether they are others than before."""
     from onnx_nb.analysis.run import session  # whose verb uses this
 
-    kept, start = _kept_sizes(model), open_sizes(model, shapes)
-    before, numbers = dict(kept), {name: node for node, name in enumerate(Graph.of(model).names) if name}
-    waiting, tried, furthest, kinds = [start], list[dict[Key, int]](), list[int](), set[str]()
-    while waiting and len(tried) < 24:  # each is a run
-        if (sizes := waiting.pop(0)) in tried:
+    preferences, start = _preferences(model), open_sizes(model, shapes)
+    before, numbers = dict(preferences), {name: node for node, name in enumerate(Graph.of(model).names) if name}
+    queue, history, frontier, kinds = [start], list[dict[Key, int]](), list[int](), set[str]()
+    while queue and len(history) < 24:  # each is a run
+        if (sizes := queue.pop(0)) in history:
             continue
-        kept.update(sizes)
+        preferences.update(sizes)
         if any(elements(shape) > 1 << 22 for shape in feed_shapes(model, shapes).values()):
             continue
-        tried.append(sizes)
+        history.append(sizes)
         try:
             session.run(model, random_feeds(model, shapes=shapes), optimize=False)
         except OnnxNbError as error:
             # onnxruntime says which node failed, what it read and mostly what it wanted: does it come further?
             place = [numbers[name] for name in re.findall(r"Name:'([^']*)'", error.message) if name in numbers]
-            if place >= furthest and (kind := re.sub(r"\d+", "", error.message)) not in kinds:
-                furthest, kinds = place, kinds | {kind}
-                waiting[:0] = _proposals(error.message, sizes)
+            if place >= frontier and (kind := re.sub(r"\d+", "", error.message)) not in kinds:
+                frontier, kinds = place, kinds | {kind}
+                queue[:0] = _proposals(error.message, sizes)
         else:
             return sizes != start
-    kept.clear()
-    kept.update(before)
+    preferences.clear()
+    preferences.update(before)
     return False
 
 
 def _proposals(message: str, sizes: Mapping[Key, int]) -> Iterator[dict[Key, int]]:
     """Yield sizes that onnxruntime may accept, those that its message suggests first."""
-    said = re.sub(r"'[^']*'|\S+\.(h|cc|cpp):\d+", "", message.rpartition("Status Message:")[2])
-    numbers = [int(number) for number in re.findall(r"\d{1,7}", said)]
+    text = re.sub(r"'[^']*'|\S+\.(h|cc|cpp):\d+", "", message.rpartition("Status Message:")[2])
+    numbers = [int(number) for number in re.findall(r"\d{1,7}", text)]
     groups = {size: [key for key in sizes if key and sizes[key] == size] for size in sizes.values() if size > 1}
     for key in (key for size in groups if size in numbers for key in groups[size]):
         larger = [size for size in sorted(_USUAL) if size > max(numbers)][:1]  # "got 64 expected 16", "post-pad (64) …"
