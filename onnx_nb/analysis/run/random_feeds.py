@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import math
 import operator
 import re
@@ -495,14 +496,12 @@ def _has_other_sizes(model: Model, shapes: Mapping[str, Any] | None) -> bool:
 
     preferences, start = _preferences(model), open_sizes(model, shapes)
     before, numbers = dict(preferences), {name: node for node, name in enumerate(Graph.of(model).names) if name}
-    queue, history, frontier, kinds = [start], list[dict[Key, int]](), list[int](), set[str]()
-    while queue and len(history) < 24:  # each is a run
-        if (sizes := queue.pop(0)) in history:
-            continue
+    queue, history, frontier, kinds = iter([start]), list[dict[Key, int]](), list[int](), set[str]()
+    while len(history) < 24 and (sizes := next(queue, None)) is not None:
+        is_repeated, history = sizes in history, [*history, sizes]
         preferences.update(sizes)
-        if any(elements(shape) > 1 << 22 for shape in feed_shapes(model, shapes).values()):
+        if is_repeated or any(elements(shape) > 1 << 22 for shape in feed_shapes(model, shapes).values()):
             continue
-        history.append(sizes)
         try:
             session.run(model, random_feeds(model, shapes=shapes), optimize=False)
         except OnnxNbError as error:
@@ -510,7 +509,7 @@ def _has_other_sizes(model: Model, shapes: Mapping[str, Any] | None) -> bool:
             place = [numbers[name] for name in re.findall(r"Name:'([^']*)'", error.message) if name in numbers]
             if place >= frontier and (kind := re.sub(r"\d+", "", error.message)) not in kinds:
                 frontier, kinds = place, kinds | {kind}
-                queue[:0] = _proposals(error.message, sizes)
+                queue = itertools.chain(_proposals(error.message, sizes), queue)
         else:
             return sizes != start
     preferences.clear()
@@ -522,9 +521,9 @@ def _proposals(message: str, sizes: Mapping[Key, int]) -> Iterator[dict[Key, int
     """Yield sizes that onnxruntime may accept, those that its message suggests first."""
     text = re.sub(r"'[^']*'|\S+\.(h|cc|cpp):\d+", "", message.rpartition("Status Message:")[2])
     numbers = [int(number) for number in re.findall(r"\d{1,7}", text)]
-    groups = {size: [key for key in sizes if key and sizes[key] == size] for size in sizes.values() if size > 1}
+    groups = {size: [key for key in sizes if key and sizes[key] == size] for size in {*sizes.values()} - {0, 1}}
     for key in (key for size in groups if size in numbers for key in groups[size]):
         larger = [size for size in sorted(_USUAL) if size > max(numbers)][:1]  # "got 64 expected 16", "post-pad (64) …"
-        yield from ({**sizes, key: size} for size in [*numbers[-1:], *larger, *numbers[-2::-1]] if size)
+        yield from ({**sizes, key: n} for n in [*numbers[-1:], *larger, *numbers[-2::-1]] if n not in (0, sizes[key]))
     yield from ({**sizes, **dict.fromkeys(keys, size)} for keys in groups.values() for size in _USUAL)
     yield from ({**sizes, "": largest} for largest in (5, 2))
