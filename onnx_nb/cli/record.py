@@ -60,7 +60,7 @@ _VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
     "simplify": (Simplification, "s", {}),
     "diff": (Diff, "d", {}),
     "compare": (Comparison, "c", {"first_divergent": str | None, "failed": list[str] | None, "points": list[object]}),
-    "capture": (None, "capture", {"feeds": int, "values": list[object]}),
+    "capture": (None, "capture", {"feeds": int, "random": str, "values": list[object]}),
     "audit": (Audit, "audit", {}),
     "show": (None, "page", {"page": str}),
     "report": (None, "page", {"page": str}),
@@ -100,7 +100,7 @@ def _more(command: str, result: Any, variables: Mapping[str, Any]) -> dict[str, 
         names = None if names is None else [point.name for point in names]
         return {"first_divergent": first and first.name, "failed": names, "points": result.rows()}
     if command == "capture":
-        return {"feeds": result.feeds, "values": result.rows()}
+        return {"feeds": result.feeds, "random": result.random, "values": result.rows()}
     if command == "profile":
         return {f"{table}s": result.rows(table) for table in ("kernel", "operator", "scope", "provider")}
     return {}

@@ -65,10 +65,10 @@ class Values:
             self._capture_one(captures, value, call)
             return Reply(f"Captured {quoted(self._name(value))}")
         values = captures.whole = self._run(captures, call)
-        runs = f"{count_text(values.feeds, 'run')} on {'random inputs' if captures.feeds is None else 'your feeds'}"
-        ending = f", stopped at {quoted(values.stopped.name)}" if values.stopped else ""
-        text = f"Captured {count_text(len(values), 'value')} in {runs}{ending}. Click a tensor, or choose a color"
-        return Reply(text)
+        feeds = values.random.replace("feeds: random", "random inputs") or "your feeds"
+        ending = f"{feeds}, stopped at {quoted(values.stopped.name)}" if values.stopped else feeds
+        counts = f"{count_text(len(values), 'value')} in {count_text(values.feeds, 'run')}"
+        return Reply(f"Captured {counts} on {ending}. Click a tensor, or choose a color")
 
     def statistics(self, call: Call[ValueRequest]) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""

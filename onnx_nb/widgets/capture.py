@@ -45,7 +45,7 @@ class CapturePanel(LinkedWidget):
     >>> panel = CapturePanel(capture(onnx.parser.parse_model(text)))
     >>> panel.selection = [{"kind": "tensor", "name": "y"}]
     >>> panel
-    CapturePanel(Capture(3 values of 2 nodes))
+    CapturePanel(Capture(3 values of 2 nodes, feeds: random, x 2))
     """
 
     capture: Capture
@@ -63,7 +63,7 @@ class CapturePanel(LinkedWidget):
         table = statistics_columns(
             captured_entries(capture),
             model=shortened(capture.model.name, 200),
-            runs=count_text(capture.feeds, "run"),
+            runs=", ".join(filter(None, (count_text(capture.feeds, "run"), capture.random))),
             stopped="" if stop is None else f"Stopped at {quoted(stop.name)}: nothing after it was run.",
             nonfinite=None if first is None else {"name": first.name, "message": first.message},
         )

@@ -63,7 +63,7 @@ class ComparisonPanel(LinkedWidget):
     >>> panel.point, panel.selection
     ('n', [{'kind': 'tensor', 'name': 'n'}])
     >>> panel
-    ComparisonPanel(Comparison(3 points of 'g' and 'g', 1 equal))
+    ComparisonPanel(Comparison(3 points of 'g' and 'g', 1 equal, random feeds))
     """
 
     comparison: Comparison

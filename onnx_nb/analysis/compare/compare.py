@@ -45,6 +45,7 @@ from onnx_nb.analysis.model.tensors import input_types
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.feeds import read_feeds
+from onnx_nb.analysis.run.random_feeds import feeds_text, until_it_runs
 from onnx_nb.analysis.run.value_recorder import available_memory
 
 if TYPE_CHECKING:
@@ -135,9 +136,9 @@ def compare(
     ... {{ n = LayerNormalization<epsilon = {epsilon}>(x, s, b)  y = Tanh(n) }}''') for epsilon in (1e-12, 1e-2))
     >>> c = compare(exact, rough)
     >>> c
-    Comparison(5 points of 'g' and 'g', 3 equal)
+    Comparison(5 points of 'g' and 'g', 3 equal, random feeds)
     >>> print(c.message.partition(". ")[2])
-    Epsilon is 0.01 instead of 1e-12.
+    Epsilon is 0.01 instead of 1e-12. Feeds: random, x 2×8, s 8, b 8.
     """
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
@@ -151,10 +152,15 @@ def compare(
     plan = Plan(proposal.options, Settings(rtol, atol, None, limit), outputs, proposal.seen, held, sampled=True)
     feed_count = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
     work = CountedWork(progress, count_of(feeds) if feed_count is None else feed_count)
-    queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
-    first = next(queue, None)
-    all_feeds = queue if first is None else itertools.chain([first], queue)
-    pairs = errors_of(sides, proposal, plan, all_feeds, executor=executor, work=work)
+
+    def outcome() -> tuple[Feed | None, PairErrors]:
+        queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
+        first = next(queue, None)
+        all_feeds = queue if first is None else itertools.chain([first], queue)
+        return first, errors_of(sides, proposal, plan, all_feeds, executor=executor, work=work)
+
+    is_random = feeds is None and all(isinstance(side, Running) for side in sides)
+    first, pairs = until_it_runs(graphs[0].model, outcome) if is_random else outcome()
     if not pairs.errors:
         labels = [side.label if isinstance(side, Dumped) else label_of(side.graph.model) for side in sides]
         message = f"{labels[0]} and {labels[1]} have no value in common."
@@ -165,6 +171,7 @@ def compare(
     leftovers = (*_unmatched(graphs, pairs, proposal), *unknown)
     models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
     notes += _dump_notes(sides, pairs.errors, leftovers)
+    notes += [f"F{feeds_text(graphs[0].model)[1:]}."] if is_random and first and first.inputs else []
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
     comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, models=models, notes=tuple(notes))
     if models and first:

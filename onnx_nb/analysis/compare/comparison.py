@@ -227,7 +227,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
     feed: Mapping[str, Any] | None = dataclasses.field(default=None, kw_only=True)
     """The first feed, in the form that the reference takes."""
     notes: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
-    """What is remarkable about arrays of another runtime: feeds that differ, types, layout, arrays left out."""
+    """Made-up feeds, and what is remarkable about arrays of another runtime: feeds, types, layout, arrays left out."""
 
     def __getitem__(self, name: str) -> Point:
         point = self._by_name.get(name)
@@ -252,6 +252,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         sizes = [[point.error_size(which) for which in _WHICH] for point in self.points]
         equal = sum(all(size is None or size.is_equal for size in both) for both in sizes)
         feeds = f", {self.feeds:,} feeds" if self.feeds != 1 else ""
+        feeds += ", random feeds" if any(note.startswith("Feeds: random") for note in self.notes) else ""
         sides = f"{quoted(self.reference)} and {quoted(self.candidate)}"
         return f"{type(self).__name__}({count_text(len(self.points), 'point')} of {sides}, {equal:,} equal{feeds})"
 
@@ -516,7 +517,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         ModelFileError
             If the file cannot be written.
         """
-        comparison = Comparison(self.reference, self.candidate, self.points, self.unmatched, self.feeds)
+        comparison = dataclasses.replace(self, models=None, feed=None)
         saved.write(path, comparison, "comparison", progress, self.models or ())
 
     @classmethod

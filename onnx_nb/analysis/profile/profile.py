@@ -31,6 +31,7 @@ from onnx_nb.analysis.profile.sessions import (
 )
 from onnx_nb.analysis.profile.trace import read_trace
 from onnx_nb.analysis.progress import CountedWork, Progress
+from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
 from onnx_nb.analysis.run.session import one_feed, run_session
 
 SESSIONS: Final = 3
@@ -38,6 +39,7 @@ SESSIONS: Final = 3
 
 
 @known_arguments
+@on_random_feeds
 def profile(
     model: ModelLike,
     feeds: Any = None,
@@ -140,7 +142,7 @@ def profile(
         f"{ep} was asked for and {'took no node' if ep in active else 'could not be started'}: other providers ran"
         for ep in idle
     )
-    notes = (*silent, *trace.notes)
+    notes = (*silent, *trace.notes, *([feeds_text(source)] if feeds is None else ()))
     shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
     result = profile_of(
         *(source, trace, where, ran_as),

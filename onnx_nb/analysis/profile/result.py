@@ -151,7 +151,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     fit: Size
     """Share of kernels whose names occur in the model as onnxruntime optimizes it here; 1 for a profile made here."""
     notes: tuple[str, ...]
-    """What a reader should know: a truncated file, names that do not fit, a provider that ran nothing."""
+    """What a reader should know: made-up feeds, a truncated file, names that do not fit, an idle provider."""
     optimized: Model | None = None
     """What onnxruntime made of the model, without large weights; None for a profile that was loaded."""
     made_with: Mapping[str, str] = field(default_factory=dict)
@@ -255,7 +255,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         copies = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY and not k.nodes)
         if (unknown := 1 - self.mapped - copies) > 0.01:
             text += f"; {unknown:.0%} of the time is of unknown nodes"
-        return f"{'. '.join((*self.notes, text))}."
+        return f"{'. '.join(sorted((*self.notes, text), key=lambda note: note.startswith('feeds: ')))}."
 
     @property
     def wanted(self) -> str:
@@ -486,7 +486,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     def __repr__(self) -> str:
         runs = count_text(len(self.run_seconds), "run")
         kernels = count_text(len(self.kernels), "kernel")
-        return f"Profile({duration_text(self.seconds)}, {kernels}, {runs}, {self.mapped:.0%} mapped)"
+        feeds = "".join(f", {note}" for note in self.notes if note.startswith("feeds: "))
+        return f"Profile({duration_text(self.seconds)}, {kernels}, {runs}, {self.mapped:.0%} mapped{feeds})"
 
     @functools.cached_property
     def kernel_scopes(self) -> tuple[int, ...]:

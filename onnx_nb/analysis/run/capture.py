@@ -29,6 +29,7 @@ from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.results import Displayed, Moved, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.nonfinite import NonFinite
+from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
 from onnx_nb.analysis.run.value_recorder import (
@@ -47,6 +48,7 @@ from onnx_nb.analysis.run.windows import can_look_inside
 
 
 @known_arguments
+@on_random_feeds
 def capture(
     model: ModelLike,
     feeds: Any = None,
@@ -159,7 +161,7 @@ def capture(
     except BaseException:
         store.close()
         raise
-    return Capture(source, partial, store)
+    return Capture(source, partial, store, feeds_text(source) if feeds is None else "")
 
 
 @dataclass(frozen=True)
@@ -199,11 +201,13 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
     Values inside subgraphs that share their name with another value are called ``owner/attribute/name``.
     """
 
-    def __init__(self, model: Model, partial: Partial, store: Store | None = None) -> None:
+    def __init__(self, model: Model, partial: Partial, store: Store | None = None, random: str = "") -> None:
         graph = Graph.of(model)
         self.model: Final = model
         self.feeds: Final = partial.feeds
         """Number of feeds."""
+        self.random: Final = random
+        """What was made up as feeds, such as "feeds: random, x 1×3×640×640"; empty if they were given."""
         self.windows: Final = partial.windows
         """Number of sessions that the nodes ran in; the maximum over feeds."""
         at, maker = partial.stopped, int(graph.producer[partial.stopped]) if partial.stopped >= 0 else -1
@@ -259,7 +263,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
 
     def __repr__(self) -> str:
         arrays = f", {len(self._partial.arrays)} kept" if self._partial.arrays else ""
-        feeds = f", {self.feeds} feeds" if self.feeds != 1 else ""
+        feeds = f", {self.random}" if self.random else f", {self.feeds} feeds" if self.feeds != 1 else ""
         stop = f", stopped at {quoted(self.stopped.name)}" if self.stopped else ""
         nodes = count_text(len(self._partial.order), "node")
         return f"Capture({count_text(len(self), 'value')} of {nodes}{feeds}{arrays}{stop})"
@@ -369,7 +373,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
             value: {index: unspilled(array) for index, array in entries.items()}
             for value, entries in self._partial.arrays.items()
         }
-        return Capture, (self.model, dataclasses.replace(self._partial, arrays=arrays))
+        return Capture, (self.model, dataclasses.replace(self._partial, arrays=arrays), None, self.random)
 
     def close(self) -> None:
         """Remove the temporary files of arrays now, not only when this object is no longer used."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
+import itertools
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -16,26 +18,31 @@ from numpy.typing import NDArray
 from onnx import TypeProto
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.errors import FeedError
-from onnx_nb.analysis.formatting import bytes_text, quoted
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import Operator, facts
 from onnx_nb.analysis.graph.shape_inference import BROKEN, Inference, bound, infer
 from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
-from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.tensors import (
+    Dims,
     attribute,
     dimensions,
     dimensions_text,
     elements,
     input_types,
+    listed,
     numpy_dtype,
     type_text,
 )
 
 Values = NDArray[Any]
 Shape = tuple[int, ...]
+Key = str | tuple[str, int]
+"""A size that a model leaves open: the name of a dimension, or an input and its axis; empty for the largest integer."""
 _Said = TypeVar("_Said")
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
 
 FEED_LIMIT: Final = 1 << 34
 """Bytes of random numbers, each a float64 at first, that are made for one input."""
@@ -50,7 +57,8 @@ def random_feeds(
     """Return random values on which a model runs, for every input without an initializer.
 
     Floats are standard normal, masks are ones, indices are within bounds, axes and sizes fit the operators that read
-    them. Other integers are between 1 and 7: dividing by 0 would end the process.
+    them, caches the attention, lengths another input; a sample rate is 16,000. Other integers are between 1 and 7:
+    dividing by 0 would end the process. Where a verb without feeds has tried other sizes, they are kept.
 
     Parameters
     ----------
@@ -81,8 +89,7 @@ def random_feeds(
     ((1, 3), True, (9, 4))
     """
     graph = Graph.opened(load(model))
-    kinds = _fed(graph)
-    sizes = _input_shapes(graph, kinds, shapes or {})
+    kinds, sizes, _ = _input_shapes(graph, shapes)
     for name, shape in sizes.items():
         if 16 * elements([size for size in shape if size]) >= 1 << 63:  # bytes of complex numbers; numpy's limit
             message = f"numpy has no array of the shape {dimensions_text(shape)} that input {quoted(name)} declares."
@@ -102,12 +109,21 @@ def random_feeds(
         raise FeedError(message, advice="Give feeds, or choose smaller sizes by shapes=.") from None
 
 
-def feed_shapes(model: ModelLike) -> dict[str, Shape]:
+def feed_shapes(model: ModelLike, shapes: Mapping[str, Any] | None = None) -> dict[str, Shape]:
     """Return the shapes that `random_feeds` chooses for tensors, without making the values."""
-    graph = Graph.opened(load(model))
-    kinds = _fed(graph)
-    sizes = _input_shapes(graph, kinds, {})
+    kinds, sizes, _ = _input_shapes(Graph.opened(load(model)), shapes)
     return {name: sizes[name] for name, kind in kinds.items() if kind.HasField("tensor_type")}
+
+
+def open_sizes(model: Model, shapes: Mapping[str, Any] | None = None) -> dict[Key, int]:
+    """Return each size that neither a model nor ``shapes`` fixes, as `random_feeds` chooses it."""
+    return _input_shapes(Graph.opened(model), shapes)[2] | {"": _preferences(model).get("", 8)}
+
+
+def feeds_text(model: ModelLike, shapes: Mapping[str, Any] | None = None) -> str:
+    """Return what results and errors say of feeds that `random_feeds` made: "feeds: random, x 1×3×640×640"."""
+    texts = [f"{shortened(name, 60)} {shape_text(shape)}" for name, shape in feed_shapes(model, shapes).items()]
+    return f"feeds: {listed(['random', *texts], str, 5)}" if texts else ""
 
 
 def _fed(graph: Graph) -> dict[str, TypeProto]:
@@ -116,13 +132,17 @@ def _fed(graph: Graph) -> dict[str, TypeProto]:
     return {name: kind for name, kind in input_types(graph.model).items() if name not in weights}
 
 
-def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], requests: Mapping[str, Any]) -> dict[str, Shape]:
-    """Return the shape of each input, or of its elements: as requested, as the weights require, or small."""
-    sizes_of_symbols, overrides = bound(graph, requests)
-    symbols = dict(sizes_of_symbols)
-    inner = {name: unwrapped(kind) for name, kind in kinds.items()}
-    shapes = {name: dimensions(kind) for name, kind in inner.items()}
+def _input_shapes(
+    graph: Graph, requests: Mapping[str, Any] | None
+) -> tuple[dict[str, TypeProto], dict[str, Shape], dict[Key, int]]:
+    """Return the type and shape of each input, or of its elements: as requested, needed, or small; and open sizes."""
+    kinds, (sizes_of_symbols, overrides) = _fed(graph), bound(graph, requests or {})
+    preferences = _preferences(graph.model)
+    symbols = {key: size for key, size in preferences.items() if isinstance(key, str)} | dict(sizes_of_symbols)
+    shapes = {name: dimensions(unwrapped(kind)) for name, kind in kinds.items()}
     dim_names = {dim for shape in shapes.values() for dim in shape or () if isinstance(dim, str)}
+    # the sum of two others, as "total_length" of "past_length" and "length"
+    totals = {f"total_{dim[5:]}": f"{dim} + {dim[5:]}" for dim in dim_names if dim.startswith("past_")}
     inputs = {name: (1,) for name, shape in shapes.items() if shape is None} | dict(overrides)
     dims = {name: shape for name, shape in shapes.items() if shape is not None and name not in inputs}
     sizes: dict[str, list[int]] = {}
@@ -130,42 +150,43 @@ def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], requests: Mappin
         axes = {} if is_static(shape) else _required_sizes(graph, name, len(shape))
         for axis, size in axes.items():
             symbols.setdefault(str(shape[axis]), size)
-        dtype = numpy_dtype(inner[name].tensor_type.elem_type)
-        is_float = dtype is not None and (dtype.kind == "f" or "float" in dtype.name)
+        is_float = "float" in str(numpy_dtype(unwrapped(kinds[name]).tensor_type.elem_type))
         sizes[name] = [
-            axes.get(axis) or _small(str(dim or ""), axis, len(shape), is_float=is_float)
-            for axis, dim in enumerate(shape)
+            preferences.get((name, axis)) or axes.get(axis) or _small(name, shape, axis, is_float)
+            for axis in range(len(shape))
         ]
     for name, shape in dims.items():
         for dim, size in zip(shape, sizes[name], strict=True):
-            if isinstance(dim, str) and dim.isidentifier() and not _is_total(dim, dim_names):
+            if isinstance(dim, str) and dim.replace(".", "").isidentifier() and dim not in totals:
                 symbols.setdefault(dim, size)
+    symbols = {dim: _evaluated(text, symbols, 8) for dim, text in totals.items()} | symbols
+    choices: dict[Key, int] = {}
     for name, shape in dims.items():
         inputs[name] = tuple(
-            _evaluated(dim, symbols) if isinstance(dim, str) else size if dim is None else dim
+            _evaluated(dim, symbols, size) if isinstance(dim, str) else size if dim is None else dim
             for dim, size in zip(shape, sizes[name], strict=True)
         )
-    return inputs
+        for axis, dim in enumerate(shape):
+            if dim is None or (isinstance(dim, str) and dim in symbols and dim not in {**totals, **sizes_of_symbols}):
+                choices[dim or (name, axis)] = inputs[name][axis]
+    return kinds, inputs, choices
 
 
-def _is_total(symbol: str, symbols: Collection[str]) -> bool:
-    """Return whether a symbol is the sum of two others, as "total_length" of "past_length" and "length"."""
-    return symbol.startswith("total_") and "past_" + symbol.removeprefix("total_") in symbols
-
-
-def _small(symbol: str, axis: int, rank: int, *, is_float: bool) -> int:
-    """Return the default size of a dimension: one example, eight tokens, or a small image."""
+def _small(name: str, shape: Dims, axis: int, is_float: bool) -> int:  # noqa: FBT001
+    """Return the default size of a dimension: one example, eight tokens, a small image or a second of sound."""
+    symbol, rank, last = str(shape[axis] or ""), len(shape), shape[-1]
     if "batch" in symbol or (axis == 0 and rank > 1):
         return 1
-    return 64 if is_float and axis > 1 and not re.search("seq|len|past", symbol) else 8
+    if is_float and axis == rank - 1 < 2 and re.search("audio|wav|pcm|speech|sound", name.lower()):
+        return 16_000
+    first = 1 if rank == 4 and isinstance(last, int) and last < 5 else 2  # channels may come last
+    return 64 if is_float and axis >= first and not re.search("seq|len|past", symbol) else 8
 
 
-def _evaluated(symbol: str, symbols: Mapping[str, int]) -> int:
-    """Return the size of a symbol; exporters name dimensions by formulas, such as "past_sequence_length + 1"."""
+def _evaluated(symbol: str, symbols: Mapping[str, int], size: int) -> int:
+    """Return the size of a symbol, which may be a formula, such as "past_sequence_length + 1"; ``size`` if not."""
     if symbol in symbols:
         return symbols[symbol]
-    if _is_total(symbol, symbols):
-        return sum(symbols.get(part + symbol.removeprefix("total_"), 0) for part in ("past_", ""))
 
     def value_of(tree: ast.expr) -> int:
         if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
@@ -179,16 +200,12 @@ def _evaluated(symbol: str, symbols: Mapping[str, int]) -> int:
     try:
         return max(value_of(ast.parse(symbol[:1000], mode="eval").body), 0)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return 8  # a name, not a formula
+        return size  # no formula
 
 
-_ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,
-}
+_ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = dict.fromkeys(
+    (ast.Div, ast.FloorDiv), operator.floordiv
+) | {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
 
 def _random(random: np.random.Generator, types: Inference, name: str, kind: TypeProto, shape: Shape) -> Any:
@@ -215,13 +232,17 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
             words[place] = "".join(map(chr, random.integers(first, last + 1, random.integers(1, 8)).tolist()))
         return words
     if dtype.kind == "b":
-        return np.ones(shape, dtype) if is_mask else random.integers(0, 2, shape).astype(dtype)
+        return np.full(shape, "pad" not in name.lower()) if is_mask else random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4"):
         if domain is None and is_mask:
             return np.ones(shape, dtype)
         largest = int(_iinfo(dtype).max)
         # not 0: an integer division by 0 ends the process
-        low, high = (1, 8) if domain is None else (int(max(domain.low, 0)), int(domain.high))
+        low, high = (int(max(limit, 0)) for limit in domain or (1, _preferences(types.graph.model).get("", 8)))
+        if shape and re.search("position_?ids?$", name):
+            return np.broadcast_to(np.arange(shape[-1]) % (max(high, 1) if domain else 1 << 20), shape).astype(dtype)
+        if domain is None and len(shape) < 2 and (number := _convention(types, name)):
+            return np.full(shape, min(number, largest), dtype)
         return random.integers(low, max(min(high, largest + 1), low + 1), shape).astype(dtype)
     if domain is not None:
         return np.asarray(random.uniform(domain.low, domain.high, shape)).astype(dtype)
@@ -232,6 +253,19 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
         return (numbers + 1j * random.standard_normal(shape)).astype(dtype)
     # a type of powers of two only has no sign
     return (np.abs(numbers) if dtype.name == "float8_e8m0fnu" else numbers).astype(dtype)
+
+
+def _convention(types: Inference, name: str) -> int:
+    """Return the integer that a name promises: a sample rate, or the length of another input; 0 if it does not."""
+    if re.search(r"(^|_)(sr|sampl(e|ing)_?rate)$", name, re.IGNORECASE):
+        return 16_000
+    inputs = _fed(types.graph).items() if re.search("(^|_)(lens?|lengths?)$", name) else ()
+    for other, kind in inputs:
+        shape = types.type_of(types.graph.value(other)).shape or ()
+        for dim, size in zip(dimensions(unwrapped(kind)) or (), shape, strict=False):
+            if not isinstance(dim, int) and isinstance(size, int) and size > 1:
+                return size
+    return 0
 
 
 class Interval(NamedTuple):
@@ -297,8 +331,10 @@ def _required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
         value = todo.pop()
         visits.add(value)
         for node in graph.consumers(value).tolist():
-            use = InputUse(graph, node, 0, graph.type_of)
-            if int(graph.node_inputs(node)[0]) != value:
+            use, inputs = InputUse(graph, node, 0, graph.type_of), graph.node_inputs(node).tolist()
+            if value in [inputs[place] for place in use.facts.past if place < len(inputs)] and rank == 4:
+                sizes |= _asked(_cache_sizes, use, ()) or {}
+            if inputs[0] != value:
                 continue
             if "pointwise" in use.facts.traits:
                 todo.extend(out for out in graph.node_outputs(node).tolist() if out >= 0 and out not in visits)
@@ -358,6 +394,18 @@ def _added(use: InputUse, types: Inference) -> int | None:
     return None
 
 
+def _cache_sizes(use: InputUse, _: Shape) -> dict[int, int]:
+    """Return sizes of the axes of an attention's cache: its heads, its window and the numbers of a head."""
+    inputs = use.graph.node_inputs(use.node).tolist()
+    *axes, width = use.graph.type_of(inputs[0]).shape or (None,)
+    heads = int(use.attribute("num_heads", 0) or use.attribute("q_num_heads", 0))
+    own = int(use.attribute("kv_num_heads", heads))
+    parts = 1 if len(axes) != 2 else heads if len(inputs) > 1 and inputs[1] >= 0 else heads + 2 * own
+    window = int(use.attribute("local_window_size", 0)) * int(use.attribute("sliding_window_cache", 0))
+    sizes = {1: own, 2: window, 3: width // max(parts, 1) if isinstance(width, int) else 0}
+    return {axis: size for axis, size in sizes.items() if size > 0}
+
+
 def _fitting(use: InputUse, weight: Shape) -> tuple[int, int]:
     """Return the axis of the first input that has to fit a weight, and its size; 0 if that is unknown."""
     match use.facts.fits:
@@ -402,3 +450,80 @@ def _valid(use: InputUse, shape: Shape) -> Interval | Values | None:
         case numbers:
             low, is_range, high = numbers.partition("..")
             return Interval(float(low), float(high)) if is_range else np.full(shape, float(low))
+
+
+REFUSAL: Final = "onnxruntime could not run"
+"""Beginning of the message of an error of a run."""
+_USUAL: Final = (224, 320, 640, 16, 32, 48, 80, 64, 128, 256, 384, 416, 512, 1024, 2048, 1, 2, 4)
+"""Usual sizes, in the order in which they are tried."""
+
+
+def on_random_feeds(verb: _Verb) -> _Verb:
+    """Decorate a verb whose first two parameters are a model and its feeds: see `until_it_runs`."""
+
+    @functools.wraps(verb)
+    def attempt(*args: Any, **options: Any) -> Any:
+        if (args[1] if len(args) > 1 else options.get("feeds")) is not None or not (args or "model" in options):
+            return verb(*args, **options)
+        source = load(args[0] if args else options.pop("model"))
+        return until_it_runs(source, functools.partial(verb, source, *args[1:], **options), options.get("shapes"))
+
+    return cast("_Verb", attempt)
+
+
+def until_it_runs(model: Model, work: Callable[[], _Said], shapes: Mapping[str, Any] | None = None) -> _Said:
+    """Return the result of ``work``, which runs a model on `random_feeds`, if need be on others; an error says it."""
+    try:
+        return work()
+    except OnnxNbError as error:
+        if (is_refusal := error.message.startswith(REFUSAL)) and _has_other_sizes(model, shapes):
+            return until_it_runs(model, work, shapes)  # the next time it begins with them, so this ends
+        if is_refusal and (text := feeds_text(model, shapes)):
+            sizes = {key: size for key, size in open_sizes(model, shapes).items() if key and isinstance(key, str)}
+            how = f"Give feeds=, or sizes: shapes={dict([*sizes.items()][:4]) or '{input: shape}'}."
+            error.message, error.advice = f"{text}; {error.message}", f"{error.advice} {how}".strip()
+        raise
+
+
+def _preferences(model: Model) -> dict[Key, int]:
+    """Return the sizes that `random_feeds` prefers to its own, as a model ran on them."""
+    return cached(model, _preferences, dict)
+
+
+def _has_other_sizes(model: Model, shapes: Mapping[str, Any] | None) -> bool:
+    """Look for sizes on which a model runs, and keep them; return whether they are others than before."""
+    from onnx_nb.analysis.run import session  # whose verb uses this
+
+    preferences, start = _preferences(model), open_sizes(model, shapes)
+    before, numbers = dict(preferences), {name: node for node, name in enumerate(Graph.of(model).names) if name}
+    queue, history, frontier, kinds = iter([start]), list[dict[Key, int]](), list[int](), set[str]()
+    while len(history) < 24 and (sizes := next(queue, None)) is not None:
+        is_repeated, history = sizes in history, [*history, sizes]
+        preferences.update(sizes)
+        if is_repeated or any(elements(shape) > 1 << 22 for shape in feed_shapes(model, shapes).values()):
+            continue
+        try:
+            session.run(model, random_feeds(model, shapes=shapes), optimize=False)
+        except OnnxNbError as error:
+            # onnxruntime says which node failed, what it read and mostly what it wanted: does it come further?
+            place = [numbers[name] for name in re.findall(r"Name:'([^']*)'", error.message) if name in numbers]
+            if place >= frontier and (kind := re.sub(r"\d+", "", error.message)) not in kinds:
+                frontier, kinds = place, kinds | {kind}
+                queue = itertools.chain(_proposals(error.message, sizes), queue)
+        else:
+            return sizes != start
+    preferences.clear()
+    preferences.update(before)
+    return False
+
+
+def _proposals(message: str, sizes: Mapping[Key, int]) -> Iterator[dict[Key, int]]:
+    """Yield sizes that onnxruntime may accept, those that its message suggests first."""
+    text = re.sub(r"'[^']*'|\S+\.(h|cc|cpp):\d+", "", message.rpartition("Status Message:")[2])
+    numbers = [int(number) for number in re.findall(r"\d{1,7}", text)]
+    groups = {size: [key for key in sizes if key and sizes[key] == size] for size in {*sizes.values()} - {0, 1}}
+    for key in (key for size in groups if size in numbers for key in groups[size]):
+        larger = [size for size in sorted(_USUAL) if size > max(numbers)][:1]  # "got 64 expected 16", "post-pad (64) …"
+        yield from ({**sizes, key: n} for n in [*numbers[-1:], *larger, *numbers[-2::-1]] if n not in (0, sizes[key]))
+    yield from ({**sizes, **dict.fromkeys(keys, size)} for keys in groups.values() for size in _USUAL)
+    yield from ({**sizes, "": largest} for largest in (5, 2))

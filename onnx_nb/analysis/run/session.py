@@ -31,6 +31,7 @@ from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
+from onnx_nb.analysis.run.random_feeds import REFUSAL, on_random_feeds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ _MARK_BYTES: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])
 
 
 @known_arguments
+@on_random_feeds
 def run(
     model: ModelLike,
     feeds: Any = None,
@@ -441,7 +443,7 @@ def _cause(error: Exception) -> str:
 
 
 def _failed(name: str, error: Exception) -> OnnxNbError:
-    return OnnxNbError(f"onnxruntime could not run {name}: {_cause(error)}")
+    return OnnxNbError(f"{REFUSAL} {name}: {_cause(error)}")
 
 
 @functools.cache

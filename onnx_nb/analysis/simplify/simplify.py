@@ -37,7 +37,7 @@ from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types, l
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.feeds import read_feeds
-from onnx_nb.analysis.run.random_feeds import random_feeds
+from onnx_nb.analysis.run.random_feeds import feeds_text, random_feeds, until_it_runs
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Change
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
@@ -503,9 +503,11 @@ class _Check:
             runs = list(map(run, feeds))
         else:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
-            self._on = f"{count_text(count, 'random feed')} (seeds from {seed})"
-            first = random_feeds(self.fed, seed)
-            runs = [run(first)]
+            runs = [until_it_runs(self.fed, lambda: run(random_feeds(self.fed, seed)))]
+            first, self._on = (
+                runs[0][0],
+                f"{count_text(count, 'random feed')} (seeds from {seed}; {feeds_text(self.fed)})",
+            )
             kinds = input_types(self.reference).items()
             arrays = [(kind, first[name]) for name, kind in kinds if isinstance(first.get(name), np.ndarray)]
             pairs = [pair for kind, array in arrays for pair in zip(dimensions(kind) or (), array.shape, strict=False)]

@@ -178,7 +178,6 @@ def boundary_types(
 def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], str]:
     """Run the nodes before values on random inputs; return the element types and ranks, or the reason for failure."""
     from onnx_nb.analysis.run import session  # imports onnxruntime; only on request
-    from onnx_nb.analysis.run.random_feeds import random_feeds
 
     graph, flow = Graph.of(model), Flow.of(Graph.of(model))
     names = [graph.value_names[value] for value in values]
@@ -188,7 +187,7 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
         inputs = [value for value in read if flow.producer[value] < 0 and flow.kinds[value] != INITIALIZER]
         # without value_info: onnxruntime would reject a wrong one
         before = assemble(model, nodes, inputs, (), name=f"the nodes before {quoted(names[0])}", declare=False)
-        arrays = session.run(before, random_feeds(before), outputs=names)
+        arrays = session.run(before, outputs=names)
     except OnnxNbError as error:
         if len(values) > 1:  # perhaps only the nodes before one of them fail
             parts = [_seen(model, [value]) for value in values]

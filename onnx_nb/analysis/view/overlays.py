@@ -26,7 +26,7 @@ from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.profile.result import Kernel, Profile
-from onnx_nb.analysis.run.random_feeds import feed_shapes
+from onnx_nb.analysis.run.random_feeds import feed_shapes, open_sizes
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 
 if TYPE_CHECKING:
@@ -394,13 +394,8 @@ def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
     def compute() -> tuple[Costs, Mapping[str, int]]:
         totals, bound = costs(source), dict[str, int]()
         if totals.unbound:
-            shapes = feed_shapes(source)
-            graph = Graph.of(source)
-            for value in graph.inputs:
-                shape = graph.type_of(int(value)).shape or ()
-                sizes = zip(shape, shapes.get(graph.value_names[value], ()), strict=False)
-                bound.update({str(dim): size for dim, size in sizes if dim in totals.unbound})
-            totals = costs(source, shapes)
+            bound = {str(key): size for key, size in open_sizes(source).items() if key in totals.unbound}
+            totals = costs(source, feed_shapes(source))
         return totals, bound
 
     return cached(source, run_costs, compute)

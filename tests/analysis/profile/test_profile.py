@@ -284,7 +284,7 @@ def test_rows_sum_to_the_time_and_sets_are_split_only_on_request(resnet: Profile
 def test_a_message_names_what_takes_the_time(resnet: Profile) -> None:
     found = resnet
     assert re.search("of 58 kernels, (all|mostly) Conv", found.message)  # "all" on a machine that is idle
-    assert found.message.endswith("all on CPU.")
+    assert found.message.endswith("all on CPU. feeds: random, pixel_values 1×3×224×224.")
     assert "100% mapped" in repr(found)
 
 
@@ -571,7 +571,7 @@ def test_runs_are_spread_over_sessions(tmp_path: Path) -> None:
     assert all((kernel.seconds > 0).any() for kernel in found.kernels if kernel.median > 5e-6)
     computed = [sorted((kernel.op, kernel.nodes) for kernel in each.kernels) for each in (found, one)]
     assert computed[0] == computed[1]  # the order of equal ones differs from session to session
-    assert not found.notes
+    assert found.notes == ("feeds: random, pixel_values 1×3×128×128",)
     assert found.mapped == pytest.approx(1)
     assert all(inner <= run * 1.01 for inner, run in zip(found.kernel_seconds, found.run_seconds, strict=True))
     assert Profile.load(found.save(tmp_path / "saved.json"), path).sessions == (3, 2)

@@ -62,6 +62,7 @@ class Operator:
     channels: int | None = None
     range: tuple[float, float] | None = None
     fits: str = ""
+    past: tuple[int, ...] = ()
     host: tuple[int, ...] = ()
     feeds: Mapping[int, str] = field(default_factory=dict)
     infer: str = ""
@@ -94,7 +95,7 @@ def _pair(text: str) -> Slots:
 
 
 _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
-    **dict.fromkeys(("moves", "weights", "host"), _numbers),
+    **dict.fromkeys(("moves", "weights", "past", "host"), _numbers),
     **dict.fromkeys(("bias", "channels"), int),
     **dict.fromkeys(("like", "fits", "infer", "cost"), str),
     "scales": lambda text: {
