@@ -216,6 +216,10 @@ _SHAPES: Final = _several(
     callback=lambda _ctx, _param, pairs: dict(pairs),
 )
 _FEEDS: Final = _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default.")
+_TOLERANCES: Final = [
+    _option(f"--{word[0].lower()}tol", text=f"{word} tolerance.", type=click.FloatRange(min=0))
+    for word in ("Relative", "Absolute")
+]
 _PAGE: Final = _file("--page", text="Also write the result as a page, which needs no network.")
 _TENSORS: Final = _several("--tensors", "--tensor", text="Only these tensors; * and ? stand for any.", type=TENSOR)
 _TO_MODEL: Final = _file("--save", "-o", text="Write the model to this file.")
@@ -288,6 +292,7 @@ def reduce(script: Script, model: str, check: str, save: str | None = None, **op
     _option("--target", text="Operators that may be produced.", type=click.Choice(("onnx", "onnxruntime"))),
     _option("--check-n", text="Random feeds of the verification; 3 by default.", type=click.IntRange(min=0)),
     _FEEDS,
+    *_TOLERANCES,
     _flag("--fold-quantization", "Also fold QuantizeLinear and DequantizeLinear."),
     _flag("--drop-inputs", "Remove inputs that become unused."),
     _DATA_DIR,
@@ -326,8 +331,7 @@ def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = F
     *_PAIR,
     _FEEDS,
     _TENSORS,
-    _option("--rtol", text="Relative tolerance.", type=click.FloatRange(min=0)),
-    _option("--atol", text="Absolute tolerance.", type=click.FloatRange(min=0)),
+    *_TOLERANCES,
     fail_option("Points that are too bad"),
     _flag("--outputs", "Apply --fail only to outputs of the model."),
     _file("--save", "-o", text="Write the comparison to a file that Comparison.load reads."),
