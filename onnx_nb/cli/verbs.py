@@ -45,7 +45,13 @@ class Verb:
         return inspect.cleandoc(self.write.__doc__ or "")
 
     def build(
-        self, *, into: str | None = None, data_dir: str | None = None, page: str | None = None, **values: Any
+        self,
+        *,
+        into: str | None = None,
+        data_dir: str | None = None,
+        custom_ops: str | None = None,
+        page: str | None = None,
+        **values: Any,
     ) -> Script:
         """Return the calls for the values of its parameters, with the result in another variable if one is named."""
         script = Script({self.result: into} if into else {})
@@ -54,9 +60,12 @@ class Verb:
             for name, value in values.items()
             if value is not None and value is not False and value not in ((), {}, "")
         }
-        # a path has to be loaded only for data elsewhere, and a variable never
-        if data_dir and not isinstance(options["model"], Source):
-            options["model"] = script.call("onnx_nb.load", options["model"], data_dir=data_dir, into="model")
+        # a path has to be loaded only for data elsewhere, and a variable only for a library
+        files = {"data_dir": data_dir} if data_dir else {}
+        files |= {"custom_ops": custom_ops} if custom_ops else {}
+        for name in ("model", "reference", "candidate"):
+            if files and name in options and (custom_ops or not isinstance(options[name], Source)):
+                options[name] = script.call("onnx_nb.load", options[name], **files, into=name)
         result = self.write(script, **options)
         if page:
             script.call("onnx_nb.report", page, {self.title: result}, into="page")
@@ -215,7 +224,10 @@ _SHAPES: Final = _several(
     metavar="NAME=SIZE",
     callback=lambda _ctx, _param, pairs: dict(pairs),
 )
-_FEEDS: Final = _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default.")
+_RUN: Final = [
+    _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default."),
+    _file("--custom-ops", text="Library of operators for the model. Its code runs: trust it."),
+]
 _TOLERANCES: Final = [
     _option(f"--{word[0].lower()}tol", text=f"{word} tolerance.", type=click.FloatRange(min=0))
     for word in ("Relative", "Absolute")
@@ -270,7 +282,7 @@ def extract(script: Script, model: str, save: str | None = None, **options: Any)
 @_verb(
     _MODEL,
     _option("--check", text='Such as "python check.py {model} {feeds}".', required=True, metavar="COMMAND"),
-    _FEEDS,
+    *_RUN,
     _file("--save", "-o", text="Write model.onnx, inputs.npz and run.py to this folder."),
     _DATA_DIR,
 )
@@ -291,7 +303,7 @@ def reduce(script: Script, model: str, check: str, save: str | None = None, **op
     _several("--skip", text="Step or rule to skip; see onnx_nb.rules().", metavar="RULE"),
     _option("--target", text="Operators that may be produced.", type=click.Choice(("onnx", "onnxruntime"))),
     _option("--check-n", text="Random feeds of the verification; 3 by default.", type=click.IntRange(min=0)),
-    _FEEDS,
+    *_RUN,
     *_TOLERANCES,
     _flag("--fold-quantization", "Also fold QuantizeLinear and DequantizeLinear."),
     _flag("--drop-inputs", "Remove inputs that become unused."),
@@ -329,7 +341,7 @@ def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = F
 
 @_verb(
     *_PAIR,
-    _FEEDS,
+    *_RUN,
     _TENSORS,
     *_TOLERANCES,
     fail_option("Points that are too bad"),
@@ -359,7 +371,7 @@ def compare(
     return result
 
 
-@_verb(_MODEL, _FEEDS, _TENSORS, _DATA_DIR, _PAGE, result="capture", title="Capture")
+@_verb(_MODEL, *_RUN, _TENSORS, _DATA_DIR, _PAGE, result="capture", title="Capture")
 def capture(script: Script, model: str, **options: Any) -> Source:
     """Run a model and take statistics of every tensor."""
     return script.call("onnx_nb.capture", model, **options, into="capture")
@@ -367,7 +379,7 @@ def capture(script: Script, model: str, **options: Any) -> Source:
 
 @_verb(
     _MODEL,
-    _FEEDS,
+    *_RUN,
     _option("--runs", text="Runs that are measured; 20 by default.", type=click.IntRange(min=1)),
     _option("--warmup", text="Runs before them; 2 by default.", type=click.IntRange(min=0)),
     _several("--provider", "providers", text="Execution provider, best first."),

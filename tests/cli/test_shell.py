@@ -108,6 +108,20 @@ def test_the_printed_python_runs(name: str, folder: Path, capsys: pytest.Capture
     assert variables[last] is not None
 
 
+def test_a_library_of_operators_goes_with_each_model_that_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Ran("compare one.onnx other.onnx --custom-ops my.so --rtol 0.1 --code", capsys).out.splitlines()[-3:] == [
+        "reference = onnx_nb.load('one.onnx', custom_ops='my.so')",
+        "candidate = onnx_nb.load('other.onnx', custom_ops='my.so')",
+        "c = onnx_nb.compare(reference, candidate, rtol=0.1)",
+    ]
+    ran = Ran("simplify one.onnx -o simple.onnx --custom-ops my.so", capsys)
+    assert ran.status == 2
+    assert "my.so" in ran.err
+    assert not (folder / "simple.onnx").exists()
+
+
 def test_summary_counts_what_onnx_counts(capsys: pytest.CaptureFixture[str]) -> None:
     path = models.light("squeezenet")
     proto = onnx.load(path)

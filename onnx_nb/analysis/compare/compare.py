@@ -41,11 +41,11 @@ from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.match.diff import diff
 from onnx_nb.analysis.match.node_matching import HOW, Matching
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
+from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import input_types
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.feeds import read_feeds
-from onnx_nb.analysis.run.value_recorder import available_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -68,7 +68,12 @@ T = TypeVar("T")
 
 
 @known_arguments
-def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -> Model:
+def load(
+    source: ModelLike,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    custom_ops: str | os.PathLike[str] | None = None,
+) -> Model:
     """Open a model without reading its weights: milliseconds at any size.
 
     Parameters
@@ -78,12 +83,14 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
         a `Model`. It is never changed, and must not change while the Model is in use.
     data_dir
         Folder of the external data; by default the folder of the model's file.
+    custom_ops
+        Library of operators (``.so``, ``.dll``) for every verb that runs this model. Its code runs: trust it.
 
     Returns
     -------
     Model
-        The structure, and the locations of the weights' bytes. A `Model` is returned unchanged unless ``data_dir`` is
-        given.
+        The structure, and the locations of the weights' bytes. A `Model` is returned unchanged unless a folder or a
+        library is given.
 
     Raises
     ------
@@ -102,10 +109,14 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
     if folder is not None and not folder.is_dir():
         message = f"data_dir {quoted(str(data_dir))} is not a folder."
         raise ExternalDataError(message, advice="Give the folder of the data files.")
+    library = "" if custom_ops is None else os.fspath(path_of(custom_ops).absolute())
+    if library and not isinstance(source, Model):
+        source, folder = load(source, data_dir=data_dir), None
     if isinstance(source, Model):
-        if folder is None:
+        if folder is None and not library:
             return source
-        return Model(source.proto, name=source.name, path=source.path, storage=storage_of(source).moved_to(folder))
+        storage = storage_of(source).moved_to(folder, library)
+        return Model(source.proto, name=source.name, path=source.path, storage=storage)
     ir = sys.modules.get("onnx_ir")
     inner = getattr(source, "model", None) if type(source).__name__ == "ONNXProgram" else source
     if isinstance(source, str | os.PathLike):

@@ -25,6 +25,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, number_text, q
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.results import Displayed, Moved, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_feeds
@@ -37,7 +38,6 @@ from onnx_nb.analysis.run.value_recorder import (
     Partial,
     Predicate,
     Store,
-    available_memory,
     run_in_executor,
     run_in_subprocess,
     run_in_turn,

@@ -12,6 +12,9 @@ import ctypes
 import functools
 import itertools
 import re
+import threading
+import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -28,12 +31,12 @@ from onnx_nb.analysis.graph.operators import MARK, schema
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.save import working_folder
-from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, embed, references
-from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
+from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, available_memory, embed, references
+from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, listed, may_be_shape, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import onnxruntime
     from numpy.typing import NDArray
@@ -46,6 +49,11 @@ Value: TypeAlias = "onnxruntime.OrtValue"
 
 _MARK_BYTES: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
 """Bytes that occur in every serialized model with marks: the domain of a node."""
+_MAX_KEPT: Final = 4
+"""Sessions that `run` keeps: each also keeps the memory that its largest run took."""
+_kept: Final[weakref.WeakKeyDictionary[Model, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
+"""Model → arguments and session of its last run, which is freed with it; the latest are the last."""
+_lock: Final = threading.Lock()
 
 
 @known_arguments
@@ -57,7 +65,7 @@ def run(
     providers: Sequence[str] | None = None,
     optimize: bool = True,
 ) -> dict[str, Any]:
-    """Run a model once.
+    """Run a model once. The session of a `Model` is kept for the next call, and freed with it.
 
     Parameters
     ----------
@@ -94,8 +102,72 @@ def run(
     """
     source = load(model)
     feed = one_feed(source, feeds)
-    session = create(source, optimize=optimize, outputs=outputs, providers=providers)
-    return run_session(session, feed, name=source.name)
+    return run_session(_session_of(source, outputs, providers, optimize=optimize), feed, name=source.name)
+
+
+@known_arguments
+def session(
+    model: ModelLike,
+    *,
+    state: Mapping[str, str] | None = None,
+    outputs: Iterable[str] | None = None,
+    providers: Sequence[str] | None = None,
+    optimize: bool = True,
+) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a model on a feed, for a loop: the model is prepared once.
+
+    Parameters
+    ----------
+    model, outputs, providers, optimize
+        As in `run`.
+    state
+        Input → output whose value it gets in the next call, such as ``{"state": "stateN"}``. A dict of feeds may then
+        leave inputs out: they keep the value of the call before.
+
+    Examples
+    --------
+    >>> import numpy, onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float x, float s) => (float t) { t = Add(x, s) }'
+    >>> add = session(onnx.parser.parse_model(text), state={"s": "t"})
+    >>> [add({"x": numpy.float32(x), "s": numpy.float32(0)} if x < 2 else {})["t"].item() for x in (1, 2, 3)]
+    [1.0, 2.0, 3.0]
+    """
+    source, states = load(model), dict(state or {})
+    runner = _session_of(source, outputs, providers, optimize=optimize)
+    for what, names, ends in (
+        ("input", states, runner.get_inputs()),
+        ("output", states.values(), runner.get_outputs()),
+    ):
+        if unknown := set(names).difference(end.name for end in ends):
+            message = f"state names {listed(unknown)}, which is no {what} of {label_of(source)}."
+            raise FeedError(message, advice=f"Its {what}s: {listed(end.name for end in ends)}.")
+    last: dict[str, Any] = {}
+
+    def step(feeds: Any = None) -> dict[str, Any]:
+        feed = one_feed(source, {**last, **feeds} if isinstance(feeds, Mapping) else feeds)
+        results = run_session(runner, feed, name=source.name)
+        last.update((feed if states else {}) | {name: results[output] for name, output in states.items()})
+        return results
+
+    return step
+
+
+def _session_of(model: Model, outputs: Any, providers: Any, *, optimize: bool) -> onnxruntime.InferenceSession:
+    """Return the session of a model that was kept if its arguments and files are the same, else a new one."""
+    outputs, providers = (names if isinstance(names, str | None) else tuple(names) for names in (outputs, providers))
+    with _lock:
+        former = _kept.pop(model, None)
+        if former is None or former[0] != (outputs, providers, optimize) or not storage_of(model).is_current():
+            former = None  # freed before there is another one
+            options = outputs, providers, optimize
+            former = options, create(model, optimize=optimize, outputs=outputs, providers=providers)
+            limit = available_memory() // 4 - model.nbytes
+            while _kept and (len(_kept) >= _MAX_KEPT or sum(other.nbytes for other in _kept) > limit):
+                del _kept[next(iter(_kept))]
+            if limit < 0:
+                return former[1]
+        _kept[model] = former
+    return former[1]
 
 
 def one_feed(model: Model, feeds: Any) -> dict[str, Any]:
@@ -148,6 +220,11 @@ def create(
     if shared_arena:
         _make_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
+    if storage_of(source).custom_ops:
+        try:
+            options.register_custom_ops_library(storage_of(source).custom_ops)
+        except Exception as error:
+            raise _refused(source, error) from error
     if written_to is not None:
         options.optimized_model_filepath = str(written_to)
     if buffers:
@@ -426,7 +503,7 @@ def _refused(model: Model, error: Exception) -> OnnxNbError:
     elif "opset" in cause and "under development" in cause:
         advice = "Update onnxruntime, or convert the model: onnx.version_converter.convert_version(proto, version)."
     elif "is not a registered function/op" in cause or "No Op registered" in cause:
-        advice = "onnxruntime does not know this operator: cut the model before it, or register its library."
+        advice = "onnxruntime does not know this operator: cut the model before it, or load(model, custom_ops=…)."
     elif "NOT_IMPLEMENTED" in cause:
         advice = "onnxruntime has no kernel for this operator with these types on this provider."
     return OnnxNbError(f"onnxruntime cannot use {model.name}: {cause}", advice=advice)

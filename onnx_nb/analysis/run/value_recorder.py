@@ -360,20 +360,6 @@ def unspilled(content: Any) -> Any:
     return array if content.dtype is None else array.view(content.dtype)
 
 
-def available_memory() -> int:
-    """Return the bytes of memory that this process can still take."""
-    limits = []
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        usage = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
-        limits += [max(int(limit) - int(usage), 1 << 28)] if limit.isdigit() else []
-    except OSError:  # another system, or no control group: use the values found
-        pass
-    return min(limits, default=4 << 30)
-
-
 _MAX_FEEDS: Final = 16
 """Maximum number of feeds submitted in advance: a dataset may be larger than memory."""
 

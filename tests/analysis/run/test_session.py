@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
+import os
+import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +20,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+import onnx_nb
 from onnx_nb.analysis.errors import ExternalDataError, FeedError, OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import load
@@ -527,3 +532,111 @@ def test_float16_is_found_in_lists_of_subgraphs_inside_functions() -> None:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("F", ["x"], ["y"], domain="my")], "g", ports[:1], ports[1:])
     assert _has_float16(Graph.of(helper.make_model(graph, opset_imports=opset, functions=[function])))
+
+
+# --- sessions that last ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def created(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the sessions that are created from now on, weakly."""
+    sessions: list[Any] = []
+    create = session.create
+
+    def noted(*args: Any, **options: Any) -> onnxruntime.InferenceSession:
+        made = create(*args, **options)
+        sessions.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(session, "create", noted)
+    return sessions
+
+
+def test_run_keeps_the_session_of_a_model_as_long_as_that_lives(created: list[Any]) -> None:
+    model = load(PROTO)
+    first = session.run(model, FEEDS)["y"]
+    for _ in range(3):
+        assert np.array_equal(session.run(model, FEEDS)["y"], first)
+    assert len(created) == 1
+    session.run(model, FEEDS, outputs=["product"])
+    assert [kept() is None for kept in created] == [True, False]
+    session.run(model, FEEDS, outputs=iter(["product"]))
+    assert len(created) == 2
+    del model
+    gc.collect()
+    assert created[1]() is None
+
+
+def test_sessions_are_kept_for_few_models_and_while_there_is_memory(
+    created: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models_ = [load(PROTO) for _ in range(6)]
+    for model in models_:
+        session.run(model, FEEDS)
+    assert [kept() is None for kept in created] == [True, True, False, False, False, False]
+    monkeypatch.setattr(session, "available_memory", lambda: 4 * models_[0].nbytes - 1)
+    session.run(models_[0], FEEDS)
+    assert all(kept() is None for kept in created)
+
+
+def test_a_file_written_again_ends_the_session_of_its_model(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    model = load(path)
+    session.run(model, FEEDS)
+    os.utime(tmp_path / "model.data", ns=(1, 1))
+    with pytest.raises(OnnxNbError, match=r"model.data' was changed after the model was loaded"):
+        session.run(model, FEEDS)
+
+
+def test_a_loop_carries_the_state() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, float[2] state, int64 rate) =>
+        (float[2] y, float[2] stateN)
+        { r = Cast<to = 1>(rate)  s = Mul(x, r)  stateN = Add(state, s)  y = Neg(stateN) }"""
+    proto = onnx.parser.parse_model(text)
+    native = onnxruntime.InferenceSession(proto.SerializeToString())
+    step = session.session(proto, state={"state": "stateN"})
+    state, rate = np.zeros(2, np.float32), np.array(3)
+    first: dict[str, Any] = {"state": state, "rate": rate}
+    for x in np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32):
+        y, state = native.run(None, {"x": x, "state": state, "rate": rate})
+        assert np.array_equal(step({"x": x, **first})["y"], y)
+        first = {}
+    with pytest.raises(FeedError, match=r"takes float32 \[2\], and is given float64 \[2\]"):
+        step({"x": np.zeros(2)})
+    with pytest.raises(
+        FeedError, match=r"state names 'stat', which is no input of g\. Its inputs: 'x', 'state', 'rate'"
+    ):
+        session.session(proto, state={"stat": "stateN"})
+    with pytest.raises(FeedError, match="state names 'z', which is no output"):
+        session.session(proto, state={"state": "z"})
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_library_of_operators_is_loaded_only_where_a_person_names_it(tmp_path: Path) -> None:
+    library, sign = tmp_path / "library.so", tmp_path / "sign"
+    code = f"""#include <stdio.h>
+        void *RegisterCustomOps(void *options, const void *api)
+        {{ FILE *sign = fopen("{sign}", "a"); fputs("1", sign); fclose(sign); return 0; }}"""
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=code, text=True, check=True)
+    session.run(PROTO, FEEDS)
+    assert not sign.exists()
+    model = load(load(external(tmp_path), custom_ops=library), data_dir=tmp_path)
+    counts = []
+    for use in (
+        lambda: session.run(model, FEEDS),
+        lambda: onnx_nb.capture(model, FEEDS),
+        lambda: onnx_nb.capture(model, FEEDS, subprocess=True),
+        lambda: onnx_nb.compare(model, PROTO, FEEDS),
+        lambda: onnx_nb.simplify(model, feeds=FEEDS),
+        lambda: onnx_nb.profile(model, FEEDS, runs=1),
+    ):
+        sign.write_text("")
+        use()
+        counts.append(len(sign.read_text()))
+    assert all(counts)
+    broken = tmp_path / "broken.so"
+    broken.write_text("no library")
+    with pytest.raises(OnnxNbError, match=r"onnxruntime cannot use .*broken\.so"):
+        session.run(load(PROTO, custom_ops=broken), FEEDS)
+    with pytest.raises(TypeError, match="takes custom_ops as a path or a str"):
+        load(PROTO, custom_ops=3)  # type: ignore[arg-type]
