@@ -44,15 +44,7 @@ class Verb:
         """Its docstring."""
         return inspect.cleandoc(self.write.__doc__ or "")
 
-    def build(
-        self,
-        *,
-        into: str | None = None,
-        data_dir: str | None = None,
-        custom_ops: str | None = None,
-        page: str | None = None,
-        **values: Any,
-    ) -> Script:
+    def build(self, *, into: str | None = None, page: str | None = None, **values: Any) -> Script:
         """Return the calls for the values of its parameters, with the result in another variable if one is named."""
         script = Script({self.result: into} if into else {})
         options = {
@@ -61,10 +53,9 @@ class Verb:
             if value is not None and value is not False and value not in ((), {}, "")
         }
         # a path has to be loaded only for data elsewhere, and a variable only for a library
-        files = {"data_dir": data_dir} if data_dir else {}
-        files |= {"custom_ops": custom_ops} if custom_ops else {}
-        for name in ("model", "reference", "candidate"):
-            if files and name in options and (custom_ops or not isinstance(options[name], Source)):
+        files = {name: options.pop(name) for name in ("data_dir", "custom_ops") if name in options}
+        for name in ("model", "reference", "candidate") if files else ():
+            if name in options and ("custom_ops" in files or not isinstance(options[name], Source)):
                 options[name] = script.call("onnx_nb.load", options[name], **files, into=name)
         result = self.write(script, **options)
         if page:

@@ -148,7 +148,7 @@ def compare(
     has_regions = isolated and isinstance(sides[1], Running)
     outputs = frozenset(graphs[0].outputs.tolist()), frozenset[int]()
     held = proposal.seen[0] if has_regions else frozenset[int]()
-    plan = Plan(proposal.options, Settings(rtol, atol, None, limit), outputs, proposal.seen, held, sampled=True)
+    plan = Plan(proposal.options, Settings(rtol, atol, limit), outputs, proposal.seen, held, sampled=True)
     feed_count = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
     work = CountedWork(progress, count_of(feeds) if feed_count is None else feed_count)
     queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
@@ -187,7 +187,7 @@ def _sides(
             if isinstance(one, Capture):
                 sides[at] = Recorded(one)
             elif not is_dump(one):
-                sides[at] = Running(load(one), limit // 2, providers)
+                sides[at] = Running(load(one, providers=providers), limit // 2)
         except TypeError as error:
             raise TypeError(f"compare() cannot use the {role}: {error}") from None
         side = sides[at]

@@ -45,7 +45,6 @@ class Settings(NamedTuple):
 
     rtol: float = RTOL
     atol: float = ATOL
-    providers: tuple[str, ...] | None = None
     memory_limit: int = 1 << 30
     """Maximum number of bytes of values that are compared at a time."""
     feed: int = 0
@@ -124,9 +123,7 @@ def isolated_errors(
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
         model = _regions(graph, nodes, arrays, values, begins)
-        create = functools.partial(
-            sessions.create, optimize=False, providers=settings.providers, transient=True, checked=is_safe
-        )
+        create = functools.partial(sessions.create, optimize=False, transient=True, checked=is_safe)
         try:
             session = create(model)
         except OnnxNbError:  # onnxruntime checks known sizes also in branches of If that do not run

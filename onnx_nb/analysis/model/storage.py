@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path, PureWindowsPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -45,12 +44,8 @@ class Storage:
         self._path = path
         self._sources: dict[str, Source] = dict(sources or {})
         self._inside: dict[Path, bool] = {}
-        self.custom_ops = ""
-        """Path of the library that a person named for sessions of the model."""
-
-    def joined(self, sources: Mapping[str, Source]) -> Storage:
-        """Return a storage with the contents of further locations."""
-        return self.moved_to(None, self.custom_ops, sources)
+        self.options: dict[str, Any] = {}
+        """What a person named for sessions of the model: "custom_ops" and "providers", which models made of it keep."""
 
     def extent(self, tensor: TensorProto, what: str) -> Extent:
         """Return the location of external data, after checking it: none of it is trusted."""
@@ -158,13 +153,11 @@ class Storage:
             )
         return path
 
-    def moved_to(
-        self, folder: Path | None, custom_ops: str = "", more: Mapping[str, Source] = MappingProxyType({})
-    ) -> Storage:
-        """Return a storage that looks files up in another folder, and whose sessions have a library."""
+    def like(self, more: Mapping[str, Source], folder: Path | None = None, **options: Any) -> Storage:
+        """Return a storage with the contents of further locations, perhaps for files in another folder."""
         sources = {key: source for key, source in self._sources.items() if source.permanent or folder is None}
         other = Storage({**sources, **more}, folder=folder or self.folder, path=self._path)
-        other.custom_ops = custom_ops or self.custom_ops
+        other.options = {**self.options, **options}
         return other
 
     def is_current(self) -> bool:

@@ -220,9 +220,9 @@ def create(
     if shared_arena:
         _make_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
-    if storage_of(source).custom_ops:
+    if (library := storage_of(source).options.get("custom_ops")) is not None:
         try:
-            options.register_custom_ops_library(storage_of(source).custom_ops)
+            options.register_custom_ops_library(str(library))
         except Exception as error:
             raise _refused(source, error) from error
     if written_to is not None:
@@ -236,8 +236,7 @@ def create(
             raise OnnxNbError(message, advice="Make new ones, or save the model to a file and pass that.") from error
     elif folder is not None:
         set_entry(options, "session.model_external_initializers_file_folder_path", str(folder))
-    if isinstance(providers, str):
-        providers = [providers]
+    providers = [providers] if isinstance(providers, str) else providers or storage_of(source).options.get("providers")
     unknown = [provider for provider in providers or () if provider not in ort.get_available_providers()]
     if unknown:
         message = f"onnxruntime has no {', '.join(map(quoted, unknown))} here."
@@ -586,9 +585,7 @@ _CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
 """Prefix of the name of a value's float32 copy in onnxruntime."""
 
 
-def with_explicit_casts(
-    graph: Graph, values: Collection[int], providers: Sequence[str] | None = None
-) -> tuple[Graph, dict[int, int]]:
+def with_explicit_casts(graph: Graph, values: Collection[int]) -> tuple[Graph, dict[int, int]]:
     """Return the graph with onnxruntime's casts as nodes, and the original of each of its values.
 
     If the model needs no casts, or a wanted value would be missing, return the graph itself with the wanted values.
@@ -599,7 +596,7 @@ def with_explicit_casts(
     with working_folder() as folder:
         path = folder / "casts.onnx"
         try:
-            create(_without_weights(model), optimize=False, providers=providers, transient=True, written_to=path)
+            create(_without_weights(model), optimize=False, transient=True, written_to=path)
         except OnnxNbError:
             return identity  # running it in windows finds the node that fails
         proto = onnx.load(path)

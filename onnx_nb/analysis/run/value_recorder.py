@@ -66,7 +66,6 @@ class Job(NamedTuple):
     keep: frozenset[int] | Predicate | None
     stop_at: Predicate | None
     memory_limit: int
-    providers: tuple[str, ...] | None
     times: bool
     ranges: bool = False
     """Whether statistics have what thresholds are computed from."""
@@ -74,7 +73,7 @@ class Job(NamedTuple):
     def windows(self, *, reuse: bool) -> Windows:
         """Return the windows that run the model."""
         graph, limit = Graph.of(self.model), self.memory_limit
-        return Windows(graph, self.values, memory_limit=limit, providers=self.providers, single=self.times, reuse=reuse)
+        return Windows(graph, self.values, memory_limit=limit, single=self.times, reuse=reuse)
 
 
 @dataclass(eq=False)

@@ -24,6 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnx_nb
 from onnx_nb import AlignmentError, FeedError
 from onnx_nb.analysis.pytorch.align import align, feeds_of
+from onnx_nb.analysis.run.session import release_arena
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
     pytest.skip("torch or transformers is not installed", allow_module_level=True)
@@ -618,6 +619,7 @@ def test_every_run_uses_the_given_providers(monkeypatch: pytest.MonkeyPatch, tmp
     if other not in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime has no provider besides the CPU")
     module, kwargs, model, recording = modules.exported("bert", "torchscript")
+    release_arena()  # once in a process this makes a session on the CPU
     asked: list[Any] = []
 
     class Session(onnxruntime.InferenceSession):  # type: ignore[misc]

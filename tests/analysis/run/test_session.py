@@ -498,6 +498,9 @@ def test_run_takes_providers() -> None:
     assert session.run(PROTO, FEEDS, providers=["CPUExecutionProvider"])["y"].shape == (500,)
     with pytest.raises(OnnxNbError, match=r"has no 'NoSuchProvider' here\. It has: .*CPUExecutionProvider"):
         session.run(PROTO, FEEDS, providers=["NoSuchProvider"])
+    for verb in (onnx_nb.run, onnx_nb.capture, onnx_nb.profile, lambda model: onnx_nb.compare(PROTO, model)):
+        with pytest.raises(OnnxNbError, match=r"has no 'NoSuchProvider' here"):
+            verb(load(PROTO, providers="NoSuchProvider"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells how much memory a process has so")
