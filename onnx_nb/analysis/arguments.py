@@ -54,7 +54,7 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
         "executor": ("an executor with submit()", lambda value: hasattr(value, "submit")),
         "exclude highlight inputs open order outputs providers skip tensors": ("a list of names", _is_name_list),
         "keep": ("a list of names or a function", lambda value: callable(value) or _is_name_list(value)),
-        "kwargs mapping parts shapes state align.feeds compare_torch.feeds dynamic_axes": (
+        "constants kwargs mapping parts shapes state align.feeds compare_torch.feeds dynamic_axes": (
             "a dict by name",
             lambda value: isinstance(value, Mapping) and all(isinstance(key, str | None) for key in value),
         ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import os
 import re
 import sys
@@ -153,17 +154,22 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
 
     name = "shape"
 
+    def __init__(self, number: Callable[[str], Any] = int) -> None:
+        self.number = number
+
     def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> tuple[str, Any]:
         """Return the name and the size or shape."""
         if isinstance(value, tuple):
             return value
         name, _, sizes = value.rpartition("=")
         try:
-            shape = tuple(int(size) for size in re.split(r"[,x×]", sizes))
+            shape = tuple(self.number(size) for size in re.split(r"[,x×]", sizes))
         except ValueError:
             shape = ()
         if not name or not shape:
-            self.fail(f"{value!r} is no shape. Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224.")
+            self.fail(
+                f"{value!r} names no numbers. Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224."
+            )
         return name, shape[0] if len(shape) == 1 else shape
 
 
@@ -197,6 +203,11 @@ def _several(*names: str, text: str, metavar: str = "NAME", **more: Any) -> clic
     return _option(*names, text=text, multiple=True, metavar=metavar, **more)
 
 
+def _numbers(name: str, into: str, text: str, metavar: str, number: Callable[[str], Any] = int) -> click.Option:
+    kind = ShapeType(number)
+    return _several(name, into, text=text, type=kind, metavar=metavar, callback=lambda _ctx, _param, pairs: dict(pairs))
+
+
 def _flag(name: str, text: str) -> click.Option:
     return _option(name, text=text, is_flag=True)
 
@@ -208,12 +219,9 @@ def _file(*names: str, text: str) -> click.Option:
 _MODEL: Final = click.Argument(["model"], type=MODEL)
 _PAIR: Final = [click.Argument([name], type=MODEL) for name in ("reference", "candidate")]
 _DATA_DIR: Final = _option("--data-dir", text="Folder of the external data; by default the model's.", type=click.Path())
-_SHAPES: Final = _several(
-    *("--shape", "shapes"),
-    text="Size of a dimension, or shape of an input.",
-    type=ShapeType(),
-    metavar="NAME=SIZE",
-    callback=lambda _ctx, _param, pairs: dict(pairs),
+_SHAPES: Final = _numbers("--shape", "shapes", "Size of a dimension, or shape of an input.", "NAME=SIZE")
+_CONSTANTS: Final = _numbers(
+    "--constant", "constants", "Value of an input that never changes.", "NAME=VALUE", json.loads
 )
 _RUN: Final = [
     _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default."),
@@ -291,6 +299,7 @@ def reduce(script: Script, model: str, check: str, save: str | None = None, **op
     _MODEL,
     _TO_MODEL,
     _SHAPES,
+    _CONSTANTS,
     _several("--skip", text="Step or rule to skip; see onnx_nb.rules().", metavar="RULE"),
     _option("--target", text="Operators that may be produced.", type=click.Choice(("onnx", "onnxruntime"))),
     _option("--check-n", text="Random feeds of the verification; 3 by default.", type=click.IntRange(min=0)),

@@ -122,6 +122,14 @@ def test_a_library_of_operators_goes_with_each_model_that_runs(
     assert not (folder / "simple.onnx").exists()
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_constant_of_the_command_line_is_a_number_or_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "simplify one.onnx --constant sr=16000 --constant gain=0.5,2 --constant loud=true --code"
+    constants = "{'sr': 16000, 'gain': (0.5, 2), 'loud': True}"
+    assert f"onnx_nb.simplify('one.onnx', constants={constants})" in Ran(line, capsys).out
+    assert "'sr=fast' names no numbers" in Ran("simplify one.onnx --constant sr=fast", capsys).err
+
+
 def test_summary_counts_what_onnx_counts(capsys: pytest.CaptureFixture[str]) -> None:
     path = models.light("squeezenet")
     proto = onnx.load(path)
