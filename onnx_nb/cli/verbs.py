@@ -343,6 +343,8 @@ def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = F
     *_PAIR,
     *_RUN,
     _TENSORS,
+    _CONSTANTS,
+    _flag("--no-isolated", "Only accumulated errors, not those of each region by itself: faster."),
     *_TOLERANCES,
     fail_option("Points that are too bad"),
     _flag("--outputs", "Apply --fail only to outputs of the model."),
@@ -359,12 +361,14 @@ def compare(
     fail: Sequence[str] = (),
     save: str | None = None,
     outputs: bool = False,
+    no_isolated: bool = False,
     **options: Any,
 ) -> Source:
     """Run two models on the same feeds and compare them, tensor by tensor.
 
     A condition of --fail is a metric, a sign and a number, such as "sqnr < 30 dB", "cosine < 0.99" or "outside > 1 %".
     """
+    options |= {"isolated": False} if no_isolated else {}
     result = script.save(script.call("onnx_nb.compare", reference, candidate, **options, into="c"), save)
     if fail:
         script.call(f"{result}.failed", *fail, **({"outputs": True} if outputs else {}), into="failed")

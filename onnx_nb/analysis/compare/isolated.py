@@ -119,7 +119,10 @@ def isolated_errors(
     # where no node is in a body that may not run, onnxruntime has already run each with these sizes
     is_safe = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
     for values in _batches(graph, references, begins, tensors, min(_BATCH, settings.memory_limit)):
-        report(len(errors) / len(references), f"{count_text(len(values), 'region')}, each on the reference's values")
+        report(
+            len(errors) / len(references),
+            f"{count_text(len(values), 'region')}, each on the reference's values (isolated=False: none)",
+        )
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
         model = _regions(graph, nodes, arrays, values, begins)

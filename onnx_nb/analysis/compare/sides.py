@@ -153,7 +153,7 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
         if len(names) != len(feed):
             missing = ", ".join(quoted(name) for name in names if name not in feed)
             message = f"{label_of(model)} also needs {missing}, which the reference does not have."
-            raise FeedError(message, advice="Compare models with the same inputs.")
+            raise FeedError(message, advice="Give its value: constants={name: value}, or --constant NAME=VALUE.")
         feed = dict(zip(names, feed.values(), strict=True))
     inputs = {}
     for name in filter(kinds.__contains__, feed):

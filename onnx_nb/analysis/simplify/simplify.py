@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ml_dtypes
 import numpy as np
-from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, numpy_helper
+from onnx import ModelProto, TensorShapeProto, TypeProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import ErrorStats
@@ -32,17 +32,18 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.shape_inference import BROKEN, bound
-from onnx_nb.analysis.model import external_data, wire
+from onnx_nb.analysis.model import external_data
 from onnx_nb.analysis.model.functions import key_of
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types, listed, numpy_dtype, type_text
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run import session
-from onnx_nb.analysis.run.feeds import read_feeds, validate_feeds
+from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Change
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
+from onnx_nb.analysis.submodel.assembly import with_constants, with_weights
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -269,14 +270,14 @@ def simplify(
     defaults = inspect.unwrap(simplify).__kwdefaults__ or {}
     # arrays are not compared
     settings = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
-    bound_source = _with_constants(source, constants or {})
+    bound_source = with_constants(source, constants or {})
     draft = _with_shapes(bound_source, shapes, dynamic_axes)
     initializers, inputs = draft.proto.graph.initializer, {plain_text(info.name) for info in draft.proto.graph.input}
     # initializers that a caller may override are temporarily plain inputs; before IR 4 every weight had to be an input
     is_old = 0 < draft.proto.ir_version < 4
     overridable = [] if is_old else [tensor for tensor in initializers if plain_text(tensor.name) in inputs]
     weights = [tensor for tensor in initializers if plain_text(tensor.name) not in inputs]
-    start = _with_weights(draft, weights) if overridable else draft
+    start = with_weights(draft, weights) if overridable else draft
     contrib = target == "onnxruntime"
     rounds = Rounds(skips, contrib=contrib, quantizing=fold_quantization, budget=size_budget, tell=tell, trace=trace)
     try:
@@ -288,8 +289,8 @@ def simplify(
     steps = [Step("original", source, 0, rounds.original_ids)] if trace else []
     if trace and draft is not source:
         steps.append(Step("set shapes", draft, 0, rounds.original_ids))
-    steps += [replace(step, model=_with_weights(step.model, overridable, add=True)) for step in rounds.steps]
-    result = _with_weights(rewritten, overridable, add=True) if rewritten is not start else draft
+    steps += [replace(step, model=with_weights(step.model, overridable, add=True)) for step in rounds.steps]
+    result = with_weights(rewritten, overridable, add=True) if rewritten is not start else draft
     result = result if keep_inputs else _without_unused_inputs(result)
     before = _operators(source)
     tell(0.5, "checking")
@@ -336,22 +337,6 @@ def _literal(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
-def _with_weights(
-    model: Model, weights: Sequence[TensorProto], inputs: Iterable[ValueInfoProto] | None = None, *, add: bool = False
-) -> Model:
-    """Return a model with other or more initializers, and with other inputs if some are given."""
-    if add and not weights:
-        return model
-    proto = ModelProto()
-    wire.copy_fields(model.proto, proto, without=("graph",))
-    wire.copy_fields(model.proto.graph, proto.graph, without=() if add else ("initializer",))
-    proto.graph.initializer.extend(weights)
-    if inputs is not None:
-        del proto.graph.input[:]
-        proto.graph.input.extend(inputs)
-    return with_proto(model, proto)
-
-
 def _without_unused_inputs(model: Model) -> Model:
     """Remove inputs that no node reads, with their initializers."""
     graph, proto = Graph.of(model), model.proto.graph
@@ -359,7 +344,7 @@ def _without_unused_inputs(model: Model) -> Model:
     values = [*graph.inputs.tolist(), *graph.overridable.tolist()]
     unread = {graph.value_names[v] for v in values if not len(graph.consumers(v)) and v not in ends}
     tensors = [tensor for tensor in proto.initializer if plain_text(tensor.name) not in unread]
-    return _with_weights(model, tensors, [info for info in proto.input if plain_text(info.name) not in unread])
+    return with_weights(model, tensors, [info for info in proto.input if plain_text(info.name) not in unread])
 
 
 def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[str, str | None]:
@@ -385,25 +370,6 @@ def _operators(model: Model) -> Mapping[str, int]:
 
 
 # --- requested shapes -------------------------------------------------------------------------------------------------
-
-
-def _with_constants(model: Model, constants: Mapping[str, Any]) -> Model:
-    """Return a model whose inputs of these names are weights."""
-    kinds, arrays = input_types(model), {}
-    for name, value in constants.items():
-        if name not in kinds:
-            message = f"{label_of(model)} has no input {quoted(str(name))}."
-            raise SimplificationError(message, advice=f"Its inputs: {listed(kinds) or 'none'}.")
-        kind, array = kinds[name], np.asarray(value)
-        dims, dtype = dimensions(kind) or (), numpy_dtype(kind.tensor_type.elem_type) or array.dtype
-        sizes = [dim for dim in dims if isinstance(dim, int)]
-        array = np.full(sizes, array) if not array.ndim and len(sizes) == len(dims) else array
-        arrays[name] = array.astype(dtype) if np.can_cast(array.dtype, dtype, "same_kind") else array
-    ends, left = ([info for info in model.proto.graph.input if (info.name in arrays) is way] for way in (True, False))
-    arrays = validate_feeds(_with_weights(model, (), ends), arrays)
-    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    rest = [tensor for tensor in model.proto.graph.initializer if tensor.name not in arrays]
-    return _with_weights(model, [*weights, *rest], left) if weights else model
 
 
 def _with_shapes(
