@@ -154,21 +154,18 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
 
     name = "shape"
 
-    def __init__(self, number: Callable[[str], Any] = int) -> None:
-        self.number = number
-
     def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> tuple[str, Any]:
         """Return the name and the size or shape."""
         if isinstance(value, tuple):
             return value
         name, _, sizes = value.rpartition("=")
         try:
-            shape = tuple(self.number(size) for size in re.split(r"[,x×]", sizes))
+            shape = tuple(json.loads(size) for size in re.split(r"[,x×]", sizes))
         except ValueError:
             shape = ()
         if not name or not shape:
             self.fail(
-                f"{value!r} names no numbers. Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224."
+                f"{value!r} has no numbers. Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224."
             )
         return name, shape[0] if len(shape) == 1 else shape
 
@@ -203,9 +200,8 @@ def _several(*names: str, text: str, metavar: str = "NAME", **more: Any) -> clic
     return _option(*names, text=text, multiple=True, metavar=metavar, **more)
 
 
-def _numbers(name: str, into: str, text: str, metavar: str, number: Callable[[str], Any] = int) -> click.Option:
-    kind = ShapeType(number)
-    return _several(name, into, text=text, type=kind, metavar=metavar, callback=lambda _ctx, _param, pairs: dict(pairs))
+def _numbers(*names: str, **more: Any) -> click.Option:
+    return _several(*names, type=ShapeType(), callback=lambda _ctx, _param, pairs: dict(pairs), **more)
 
 
 def _flag(name: str, text: str) -> click.Option:
@@ -219,10 +215,8 @@ def _file(*names: str, text: str) -> click.Option:
 _MODEL: Final = click.Argument(["model"], type=MODEL)
 _PAIR: Final = [click.Argument([name], type=MODEL) for name in ("reference", "candidate")]
 _DATA_DIR: Final = _option("--data-dir", text="Folder of the external data; by default the model's.", type=click.Path())
-_SHAPES: Final = _numbers("--shape", "shapes", "Size of a dimension, or shape of an input.", "NAME=SIZE")
-_CONSTANTS: Final = _numbers(
-    "--constant", "constants", "Value of an input that never changes.", "NAME=VALUE", json.loads
-)
+_SHAPES: Final = _numbers("--shape", "shapes", text="Size of a dimension, or shape of an input.", metavar="NAME=SIZE")
+_CONSTANTS: Final = _numbers("--constant", "constants", text="Value of an input.", metavar="NAME=NUMBER")
 _RUN: Final = [
     _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default."),
     _file("--custom-ops", text="Library of operators for the model. Its code runs: trust it."),
@@ -344,7 +338,7 @@ def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = F
     *_RUN,
     _TENSORS,
     _CONSTANTS,
-    _flag("--no-isolated", "Only accumulated errors, not those of each region by itself: faster."),
+    _flag("--no-regions", "Leave out the errors that regions add by themselves: faster."),
     *_TOLERANCES,
     fail_option("Points that are too bad"),
     _flag("--outputs", "Apply --fail only to outputs of the model."),
@@ -361,14 +355,14 @@ def compare(
     fail: Sequence[str] = (),
     save: str | None = None,
     outputs: bool = False,
-    no_isolated: bool = False,
+    no_regions: bool = False,
     **options: Any,
 ) -> Source:
     """Run two models on the same feeds and compare them, tensor by tensor.
 
     A condition of --fail is a metric, a sign and a number, such as "sqnr < 30 dB", "cosine < 0.99" or "outside > 1 %".
     """
-    options |= {"isolated": False} if no_isolated else {}
+    options |= {"isolated": False} if no_regions else {}
     result = script.save(script.call("onnx_nb.compare", reference, candidate, **options, into="c"), save)
     if fail:
         script.call(f"{result}.failed", *fail, **({"outputs": True} if outputs else {}), into="failed")

@@ -194,8 +194,8 @@ def _sides(
             elif not is_dump(one):
                 model = load(one, providers=providers)
                 names = {*input_types(model)} | ({*constants} - names if at else set())
-                fixed = {name: value for name, value in constants.items() if name in names}
-                sides[at] = Running(with_constants(model, fixed), limit // 2)
+                model = with_constants(model, {name: constants[name] for name in constants if name in names})
+                sides[at] = Running(model, limit // 2)
         except TypeError as error:
             raise TypeError(f"compare() cannot use the {role}: {error}") from None
         side = sides[at]

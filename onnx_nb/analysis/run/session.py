@@ -49,9 +49,9 @@ Value: TypeAlias = "onnxruntime.OrtValue"
 
 _MARK_BYTES: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
 """Bytes that occur in every serialized model with marks: the domain of a node."""
-_MAX_KEPT: Final = 4
+_MAX_SESSIONS: Final = 4
 """Sessions that `run` keeps: each also keeps the memory that its largest run took."""
-_kept: Final[weakref.WeakKeyDictionary[Model, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
+_sessions: Final[weakref.WeakKeyDictionary[Model, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
 """Model → arguments and session of its last run, which is freed with it; the latest are the last."""
 _lock: Final = threading.Lock()
 
@@ -156,17 +156,17 @@ def _session_of(model: Model, outputs: Any, providers: Any, *, optimize: bool) -
     """Return the session of a model that was kept if its arguments and files are the same, else a new one."""
     outputs, providers = (names if isinstance(names, str | None) else tuple(names) for names in (outputs, providers))
     with _lock:
-        former = _kept.pop(model, None)
+        former = _sessions.pop(model, None)
         if former is None or former[0] != (outputs, providers, optimize) or not storage_of(model).is_current():
             former = None  # freed before there is another one
             options = outputs, providers, optimize
             former = options, create(model, optimize=optimize, outputs=outputs, providers=providers)
             limit = available_memory() // 4 - model.nbytes
-            while _kept and (len(_kept) >= _MAX_KEPT or sum(other.nbytes for other in _kept) > limit):
-                del _kept[next(iter(_kept))]
+            while _sessions and (len(_sessions) >= _MAX_SESSIONS or sum(other.nbytes for other in _sessions) > limit):
+                del _sessions[next(iter(_sessions))]
             if limit < 0:
                 return former[1]
-        _kept[model] = former
+        _sessions[model] = former
     return former[1]
 
 
@@ -220,11 +220,6 @@ def create(
     if shared_arena:
         _make_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
-    if (library := storage_of(source).options.get("custom_ops")) is not None:
-        try:
-            options.register_custom_ops_library(str(library))
-        except Exception as error:
-            raise _refused(source, error) from error
     if written_to is not None:
         options.optimized_model_filepath = str(written_to)
     if buffers:
@@ -250,6 +245,8 @@ def create(
         data = _serialized(source, _with_marks(proto))
     provider_names = list(providers or ([] if options.has_providers() else ["CPUExecutionProvider"]))
     try:
+        if (library := storage_of(source).options.get("custom_ops")) is not None:
+            options.register_custom_ops_library(str(library))
         # raised: onnxruntime would print it, and continue without the provider
         session = ort.InferenceSession(data, options, providers=provider_names or None, enable_fallback=False)
     except Exception as error:

@@ -270,8 +270,8 @@ def simplify(
     defaults = inspect.unwrap(simplify).__kwdefaults__ or {}
     # arrays are not compared
     settings = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
-    bound_source = with_constants(source, constants or {})
-    draft = _with_shapes(bound_source, shapes, dynamic_axes)
+    whole = with_constants(source, constants or {})
+    draft = _with_shapes(whole, shapes, dynamic_axes)
     initializers, inputs = draft.proto.graph.initializer, {plain_text(info.name) for info in draft.proto.graph.input}
     # initializers that a caller may override are temporarily plain inputs; before IR 4 every weight had to be an input
     is_old = 0 < draft.proto.ir_version < 4
@@ -294,7 +294,7 @@ def simplify(
     result = result if keep_inputs else _without_unused_inputs(result)
     before = _operators(source)
     tell(0.5, "checking")
-    check = _Check(draft, result, bound_source if dynamic_axes and not shapes else draft, rtol, atol)
+    check = _Check(draft, result, whole if dynamic_axes and not shapes else draft, rtol, atol)
     check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(names_where("random") | {"Dropout"}))
     message = f"{label_of(source)} simplified is not the same. {check.said}"
     if strict and check.verdict == "wrong":
@@ -444,7 +444,7 @@ class _Check:
         self.differences: dict[str, ErrorStats] = {}
         self.wrong: dict[str, str] = {}
         self._far: dict[str, str] = {}
-        self._rounded = ""
+        self._rounding = ""
         self._random: set[str] = set()
         self._on = self._accepted = ""
         self._only: dict[str, int] = {}
@@ -538,13 +538,13 @@ class _Check:
         for name, what in self._far.items():
             errors, noise = self.differences[name], own.differences.get(name)
             far, rmse, share = (noise.max_abs, noise.rmse, noise.relative_error) if noise else (0.0, 0.0, 0.0)
-            moved = f", where onnxruntime's own optimization moves {quoted(name)} by {far:.2g}"
+            distance = f", where onnxruntime's own optimization moves {quoted(name)} by {far:.2g}"
             # a few values may be far, but not all of them
             is_near = errors.max_abs <= NOISE * far and errors.rmse <= NOISE * rmse
             if is_near and max(share, errors.relative_error) <= CONTRADICTED_ERROR:
-                self._rounded = moved
+                self._rounding = distance
             else:
-                self.wrong.setdefault(name, what + moved)
+                self.wrong.setdefault(name, what + distance)
 
     def _compare(self, name: str, reference: Any, result: Any, number: int, tolerances: tuple[float, float]) -> None:
         if isinstance(reference, list) and isinstance(result, list) and len(reference) == len(result):
@@ -585,7 +585,7 @@ class _Check:
         self.verdict = "verified"
         agree = f"{checks} output{' agrees' if checks == 1 else 's agree'}"
         largest = max((errors.max_abs for errors in self.differences.values()), default=0.0)
-        nearly = f"to {largest:.2g} at most{self._rounded}" if largest else "exactly"
+        nearly = f"to {largest:.2g} at most{self._rounding}" if largest else "exactly"
         if self._only:
             sizes = ", ".join(f"{dim}={size}" for dim, size in self._only.items())
             rest += f" Sizes other than {shortened(sizes, 200)} were tried too, and the original refused some."

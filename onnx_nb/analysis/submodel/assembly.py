@@ -271,8 +271,8 @@ def with_constants(model: Model, constants: Mapping[str, Any]) -> Model:
         sizes = [dim for dim in dims if isinstance(dim, int)]
         array = np.full(sizes, array) if not array.ndim and len(sizes) == len(dims) else array
         arrays[name] = array.astype(dtype) if np.can_cast(array.dtype, dtype, "same_kind") else array
-    ends, left = ([info for info in model.proto.graph.input if (info.name in arrays) is way] for way in (True, False))
+    ends, others = ([info for info in model.proto.graph.input if (info.name in arrays) is way] for way in (True, False))
     arrays = validate_feeds(with_weights(model, (), ends), arrays)
     weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     rest = [tensor for tensor in model.proto.graph.initializer if tensor.name not in arrays]
-    return with_weights(model, [*weights, *rest], left) if weights else model
+    return with_weights(model, [*weights, *rest], others) if weights else model
