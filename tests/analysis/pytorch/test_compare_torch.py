@@ -636,7 +636,7 @@ def test_every_run_uses_the_given_providers(monkeypatch: pytest.MonkeyPatch, tmp
     assert all(errors.rel_l2 < 1e-5 for errors in part.errors().values())
     onnx_nb.compare_torch(recording, model=model, providers=other)
     onnx_nb.compare(model, model, feeds_of(recording, model), providers=[other])
-    align(onnx_nb.record(module, (), kwargs, functions=True), model, providers=[other])
+    align(onnx_nb.record(module, (), kwargs, functions=True), onnx_nb.load(model, providers=[other]))
     assert len(asked) >= 8
     assert all(providers == [other] for providers in asked)
     assert f"providers=['{other}']" in (tmp_path / "run.py").read_text()
