@@ -11,6 +11,7 @@ import copy
 import ctypes
 import functools
 import itertools
+import os
 import re
 import threading
 import weakref
@@ -53,7 +54,19 @@ _MAX_SESSIONS: Final = 4
 """Sessions that `run` keeps: each also keeps the memory that its largest run took."""
 _sessions: Final[weakref.WeakKeyDictionary[Model, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
 """Model → arguments and session of its last run, which is freed with it; the latest are the last."""
-_lock: Final = threading.Lock()
+_lock: Final = threading.RLock()
+_orphans: Final[list[Any]] = []
+"""Sessions of the process that this one is a fork of, without whose threads they can neither run nor end."""
+
+
+def _let_go() -> None:
+    _orphans.extend(_sessions.values())
+    _sessions.clear()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_let_go)
 
 
 @known_arguments

@@ -537,6 +537,8 @@ def test_float16_is_found_in_lists_of_subgraphs_inside_functions() -> None:
     assert _has_float16(Graph.of(helper.make_model(graph, opset_imports=opset, functions=[function])))
 
 
+FORKED = '<ir_version: 8, opset_import: ["": 17]> g (float[9,9] x) => (float[9,9] y) { y = MatMul(x, x) }'
+
 # --- sessions that last ----------------------------------------------------------------------------------------------
 
 
@@ -589,6 +591,28 @@ def test_a_file_written_again_ends_the_session_of_its_model(tmp_path: Path) -> N
     os.utime(tmp_path / "model.data", ns=(1, 1))
     with pytest.raises(OnnxNbError, match=r"model.data' was changed after the model was loaded"):
         session.run(model, FEEDS)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_neither_runs_nor_ends_the_sessions_that_it_inherits() -> None:
+    code = f"""import gc, os, onnx, onnx_nb, signal
+from onnx_nb.analysis.run import session
+create = session.create
+session.create = lambda *args, **options: create(*args, **options, threads=4)
+model = onnx_nb.load(onnx.parser.parse_model({FORKED!r}))
+expected = onnx_nb.run(model)["y"].shape
+for _ in range(2):
+    if not (child := os.fork()):
+        signal.alarm(60)
+        assert onnx_nb.run(model)["y"].shape == expected
+        del model
+        gc.collect()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert onnx_nb.run(model)["y"].shape == expected
+print(len(session._sessions))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=200)
+    assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr
 
 
 def test_a_loop_carries_the_state() -> None:
