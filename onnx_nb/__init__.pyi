@@ -33,6 +33,7 @@ from onnx_nb.analysis.run.capture import capture as capture
 from onnx_nb.analysis.run.feeds import read_feeds as read_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds as random_feeds
 from onnx_nb.analysis.run.session import run as run
+from onnx_nb.analysis.run.session import session as session
 from onnx_nb.analysis.simplify.rounds import rules as rules
 from onnx_nb.analysis.simplify.simplify import simplify as simplify
 from onnx_nb.analysis.submodel.extraction import extract as extract

@@ -47,6 +47,7 @@ OTHERS = {
         "Annotated",
         "ForwardRef",
         "Iterator",
+        "Callable",
         "Sequence",
         "Mapping",
         "Path",

@@ -64,6 +64,7 @@ VALID: dict[str, dict[str, Any]] = {
     "report": {"path": PATH, "parts": {"Model": MODEL}},
     "rules": {},
     "run": {"model": MODEL},
+    "session": {"model": MODEL},
     "show": {"result": MODEL},
     "simplify": {"model": MODEL, "check_n": 1},
     "suggest_exclusion": {"comparison": ROUNDED, "sqnr": "> 10 dB"},

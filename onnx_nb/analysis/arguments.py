@@ -50,11 +50,11 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
         ),
         "capture": ("a Capture", lambda value: hasattr(value, "array_names")),
         "comparison": ("a Comparison", lambda value: hasattr(value, "points")),
-        "data_dir path": ("a path or a str", lambda value: isinstance(value, str | os.PathLike)),
+        "custom_ops data_dir path": ("a path or a str", lambda value: isinstance(value, str | os.PathLike)),
         "executor": ("an executor with submit()", lambda value: hasattr(value, "submit")),
         "exclude highlight inputs open order outputs providers skip tensors": ("a list of names", _is_name_list),
         "keep": ("a list of names or a function", lambda value: callable(value) or _is_name_list(value)),
-        "kwargs mapping parts shapes align.feeds compare_torch.feeds dynamic_axes": (
+        "constants kwargs mapping parts shapes state align.feeds compare_torch.feeds dynamic_axes": (
             "a dict by name",
             lambda value: isinstance(value, Mapping) and all(isinstance(key, str | None) for key in value),
         ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import os
 import re
 import sys
@@ -44,9 +45,7 @@ class Verb:
         """Its docstring."""
         return inspect.cleandoc(self.write.__doc__ or "")
 
-    def build(
-        self, *, into: str | None = None, data_dir: str | None = None, page: str | None = None, **values: Any
-    ) -> Script:
+    def build(self, *, into: str | None = None, page: str | None = None, **values: Any) -> Script:
         """Return the calls for the values of its parameters, with the result in another variable if one is named."""
         script = Script({self.result: into} if into else {})
         options = {
@@ -54,9 +53,11 @@ class Verb:
             for name, value in values.items()
             if value is not None and value is not False and value not in ((), {}, "")
         }
-        # a path has to be loaded only for data elsewhere, and a variable never
-        if data_dir and not isinstance(options["model"], Source):
-            options["model"] = script.call("onnx_nb.load", options["model"], data_dir=data_dir, into="model")
+        # a path has to be loaded only for data elsewhere, and a variable only for a library
+        files = {name: options.pop(name) for name in ("data_dir", "custom_ops") if name in options}
+        for name in ("model", "reference", "candidate") if files else ():
+            if name in options and ("custom_ops" in files or not isinstance(options[name], Source)):
+                options[name] = script.call("onnx_nb.load", options[name], **files, into=name)
         result = self.write(script, **options)
         if page:
             script.call("onnx_nb.report", page, {self.title: result}, into="page")
@@ -159,11 +160,13 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
             return value
         name, _, sizes = value.rpartition("=")
         try:
-            shape = tuple(int(size) for size in re.split(r"[,x×]", sizes))
+            shape = tuple(json.loads(size) for size in re.split(r"[,x×]", sizes))
         except ValueError:
             shape = ()
         if not name or not shape:
-            self.fail(f"{value!r} is no shape. Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224.")
+            self.fail(
+                f"{value!r} has no numbers. Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224."
+            )
         return name, shape[0] if len(shape) == 1 else shape
 
 
@@ -197,6 +200,10 @@ def _several(*names: str, text: str, metavar: str = "NAME", **more: Any) -> clic
     return _option(*names, text=text, multiple=True, metavar=metavar, **more)
 
 
+def _numbers(*names: str, **more: Any) -> click.Option:
+    return _several(*names, type=ShapeType(), callback=lambda _ctx, _param, pairs: dict(pairs), **more)
+
+
 def _flag(name: str, text: str) -> click.Option:
     return _option(name, text=text, is_flag=True)
 
@@ -208,14 +215,16 @@ def _file(*names: str, text: str) -> click.Option:
 _MODEL: Final = click.Argument(["model"], type=MODEL)
 _PAIR: Final = [click.Argument([name], type=MODEL) for name in ("reference", "candidate")]
 _DATA_DIR: Final = _option("--data-dir", text="Folder of the external data; by default the model's.", type=click.Path())
-_SHAPES: Final = _several(
-    *("--shape", "shapes"),
-    text="Size of a dimension, or shape of an input.",
-    type=ShapeType(),
-    metavar="NAME=SIZE",
-    callback=lambda _ctx, _param, pairs: dict(pairs),
-)
-_FEEDS: Final = _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default.")
+_SHAPES: Final = _numbers("--shape", "shapes", text="Size of a dimension, or shape of an input.", metavar="NAME=SIZE")
+_CONSTANTS: Final = _numbers("--constant", "constants", text="Value of an input.", metavar="NAME=NUMBER")
+_RUN: Final = [
+    _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default."),
+    _file("--custom-ops", text="Library of operators for the model. Its code runs: trust it."),
+]
+_TOLERANCES: Final = [
+    _option(f"--{word[0].lower()}tol", text=f"{word} tolerance.", type=click.FloatRange(min=0))
+    for word in ("Relative", "Absolute")
+]
 _PAGE: Final = _file("--page", text="Also write the result as a page, which needs no network.")
 _TENSORS: Final = _several("--tensors", "--tensor", text="Only these tensors; * and ? stand for any.", type=TENSOR)
 _TO_MODEL: Final = _file("--save", "-o", text="Write the model to this file.")
@@ -266,7 +275,7 @@ def extract(script: Script, model: str, save: str | None = None, **options: Any)
 @_verb(
     _MODEL,
     _option("--check", text='Such as "python check.py {model} {feeds}".', required=True, metavar="COMMAND"),
-    _FEEDS,
+    *_RUN,
     _file("--save", "-o", text="Write model.onnx, inputs.npz and run.py to this folder."),
     _DATA_DIR,
 )
@@ -284,10 +293,12 @@ def reduce(script: Script, model: str, check: str, save: str | None = None, **op
     _MODEL,
     _TO_MODEL,
     _SHAPES,
+    _CONSTANTS,
     _several("--skip", text="Step or rule to skip; see onnx_nb.rules().", metavar="RULE"),
     _option("--target", text="Operators that may be produced.", type=click.Choice(("onnx", "onnxruntime"))),
     _option("--check-n", text="Random feeds of the verification; 3 by default.", type=click.IntRange(min=0)),
-    _FEEDS,
+    *_RUN,
+    *_TOLERANCES,
     _flag("--fold-quantization", "Also fold QuantizeLinear and DequantizeLinear."),
     _flag("--drop-inputs", "Remove inputs that become unused."),
     _DATA_DIR,
@@ -324,10 +335,11 @@ def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = F
 
 @_verb(
     *_PAIR,
-    _FEEDS,
+    *_RUN,
     _TENSORS,
-    _option("--rtol", text="Relative tolerance.", type=click.FloatRange(min=0)),
-    _option("--atol", text="Absolute tolerance.", type=click.FloatRange(min=0)),
+    _CONSTANTS,
+    _flag("--no-regions", "Leave out the errors that regions add by themselves: faster."),
+    *_TOLERANCES,
     fail_option("Points that are too bad"),
     _flag("--outputs", "Apply --fail only to outputs of the model."),
     _file("--save", "-o", text="Write the comparison to a file that Comparison.load reads."),
@@ -343,19 +355,21 @@ def compare(
     fail: Sequence[str] = (),
     save: str | None = None,
     outputs: bool = False,
+    no_regions: bool = False,
     **options: Any,
 ) -> Source:
     """Run two models on the same feeds and compare them, tensor by tensor.
 
     A condition of --fail is a metric, a sign and a number, such as "sqnr < 30 dB", "cosine < 0.99" or "outside > 1 %".
     """
+    options |= {"isolated": False} if no_regions else {}
     result = script.save(script.call("onnx_nb.compare", reference, candidate, **options, into="c"), save)
     if fail:
         script.call(f"{result}.failed", *fail, **({"outputs": True} if outputs else {}), into="failed")
     return result
 
 
-@_verb(_MODEL, _FEEDS, _TENSORS, _DATA_DIR, _PAGE, result="capture", title="Capture")
+@_verb(_MODEL, *_RUN, _TENSORS, _DATA_DIR, _PAGE, result="capture", title="Capture")
 def capture(script: Script, model: str, **options: Any) -> Source:
     """Run a model and take statistics of every tensor."""
     return script.call("onnx_nb.capture", model, **options, into="capture")
@@ -363,7 +377,7 @@ def capture(script: Script, model: str, **options: Any) -> Source:
 
 @_verb(
     _MODEL,
-    _FEEDS,
+    *_RUN,
     _option("--runs", text="Runs that are measured; 20 by default.", type=click.IntRange(min=1)),
     _option("--warmup", text="Runs before them; 2 by default.", type=click.IntRange(min=0)),
     _several("--provider", "providers", text="Execution provider, best first."),

@@ -108,6 +108,30 @@ def test_the_printed_python_runs(name: str, folder: Path, capsys: pytest.Capture
     assert variables[last] is not None
 
 
+def test_a_library_of_operators_goes_with_each_model_that_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Ran(
+        "compare one.onnx other.onnx --custom-ops my.so --constant sr=1 --rtol 0.1 --no-regions --code", capsys
+    ).out.splitlines()[-3:] == [
+        "reference = onnx_nb.load('one.onnx', custom_ops='my.so')",
+        "candidate = onnx_nb.load('other.onnx', custom_ops='my.so')",
+        "c = onnx_nb.compare(reference, candidate, constants={'sr': 1}, rtol=0.1, isolated=False)",
+    ]
+    ran = Ran("simplify one.onnx -o simple.onnx --custom-ops my.so", capsys)
+    assert ran.status == 2
+    assert "my.so" in ran.err
+    assert not (folder / "simple.onnx").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_constant_of_the_command_line_is_a_number_or_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "simplify one.onnx --constant sr=16000 --constant gain=0.5,2 --constant loud=true --code"
+    constants = "{'sr': 16000, 'gain': (0.5, 2), 'loud': True}"
+    assert f"onnx_nb.simplify('one.onnx', constants={constants})" in Ran(line, capsys).out
+    assert "'sr=fast' has no numbers" in Ran("simplify one.onnx --constant sr=fast", capsys).err
+
+
 def test_summary_counts_what_onnx_counts(capsys: pytest.CaptureFixture[str]) -> None:
     path = models.light("squeezenet")
     proto = onnx.load(path)

@@ -41,12 +41,13 @@ from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.match.diff import diff
 from onnx_nb.analysis.match.node_matching import HOW, Matching
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
+from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import input_types
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, until_it_runs
-from onnx_nb.analysis.run.value_recorder import available_memory
+from onnx_nb.analysis.submodel.assembly import with_constants
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,6 +72,7 @@ def compare(
     *,
     tensors: str | Iterable[str] | None = None,
     isolated: bool = True,
+    constants: Mapping[str, Any] | None = None,
     rtol: float = RTOL,
     atol: float = ATOL,
     memory_limit: int | None = None,
@@ -101,7 +103,9 @@ def compare(
         Names or patterns (``*``, ``?``, ``[…]``) of the reference's values to compare; all if ``None``.
     isolated
         Whether to compute the errors that each region of the candidate adds by itself, from one value that both have
-        to the next. Not known where the candidate is a `Capture`.
+        to the next: half of the time or more. Not known where the candidate is a `Capture`.
+    constants
+        Values of inputs that only one of the models has, or that never change, such as ``{"sr": 16000}``.
     rtol, atol
         Tolerances, for `ErrorStats.outside`.
     memory_limit
@@ -143,13 +147,13 @@ def compare(
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Pass a number of bytes, or leave it out.")
-    sides, unknown, notes = _sides((reference, candidate), limit, providers)
+    sides, unknown, notes = _sides((reference, candidate), limit, providers, constants or {})
     graphs = sides[0].graph, sides[1].graph
     proposal = ModelProposal(sides, tensors)
     has_regions = isolated and isinstance(sides[1], Running)
     outputs = frozenset(graphs[0].outputs.tolist()), frozenset[int]()
     held = proposal.seen[0] if has_regions else frozenset[int]()
-    plan = Plan(proposal.options, Settings(rtol, atol, None, limit), outputs, proposal.seen, held, sampled=True)
+    plan = Plan(proposal.options, Settings(rtol, atol, limit), outputs, proposal.seen, held, sampled=True)
     feed_count = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
     work = CountedWork(progress, count_of(feeds) if feed_count is None else feed_count)
 
@@ -183,18 +187,22 @@ def compare(
 
 
 def _sides(
-    sources: tuple[Any, Any], limit: int, providers: Sequence[str] | None
+    sources: tuple[Any, Any], limit: int, providers: Sequence[str] | None, constants: Mapping[str, Any]
 ) -> tuple[tuple[_Side, _Side], tuple[Unmatched, ...], list[str]]:
     """Return both sides, the arrays of a dump that are not compared, and notes on the others."""
     roles: tuple[Literal["reference", "candidate"], ...] = ("reference", "candidate")
     sides: list[_Side | None] = [None, None]
+    names: set[str] = set()
     for at, role in enumerate(roles):
         one = sources[at]
         try:
             if isinstance(one, Capture):
                 sides[at] = Recorded(one)
             elif not is_dump(one):
-                sides[at] = Running(load(one), limit // 2, providers)
+                model = load(one, providers=providers)
+                names = {*input_types(model)} | ({*constants} - names if at else set())
+                model = with_constants(model, {name: constants[name] for name in constants if name in names})
+                sides[at] = Running(model, limit // 2)
         except TypeError as error:
             raise TypeError(f"compare() cannot use the {role}: {error}") from None
         side = sides[at]

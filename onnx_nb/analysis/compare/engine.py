@@ -308,9 +308,7 @@ def _isolate(  # noqa: PLR0917
         value: functools.partial(unspilled, pairs.references[option.reference]) for value, option in options.items()
     }
     scales = {value: scale_of(model, option) for value, option in options.items() if option.scale[0]}
-    settings = plan.settings._replace(
-        providers=side.providers, memory_limit=plan.settings.memory_limit // 2, feed=feed.number
-    )
+    settings = plan.settings._replace(memory_limit=plan.settings.memory_limit // 2, feed=feed.number)
 
     def of_regions(skip: Iterable[int] = (), uncut: Iterable[int] = ()) -> dict[int, Errors]:
         return isolated_errors(

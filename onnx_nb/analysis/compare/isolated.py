@@ -45,7 +45,6 @@ class Settings(NamedTuple):
 
     rtol: float = RTOL
     atol: float = ATOL
-    providers: tuple[str, ...] | None = None
     memory_limit: int = 1 << 30
     """Maximum number of bytes of values that are compared at a time."""
     feed: int = 0
@@ -120,13 +119,14 @@ def isolated_errors(
     # where no node is in a body that may not run, onnxruntime has already run each with these sizes
     is_safe = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
     for values in _batches(graph, references, begins, tensors, min(_BATCH, settings.memory_limit)):
-        report(len(errors) / len(references), f"{count_text(len(values), 'region')}, each on the reference's values")
+        report(
+            len(errors) / len(references),
+            f"{count_text(len(values), 'region')}, each on the reference's values (isolated=False: none)",
+        )
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
         model = _regions(graph, nodes, arrays, values, begins)
-        create = functools.partial(
-            sessions.create, optimize=False, providers=settings.providers, transient=True, checked=is_safe
-        )
+        create = functools.partial(sessions.create, optimize=False, transient=True, checked=is_safe)
         try:
             session = create(model)
         except OnnxNbError:  # onnxruntime checks known sizes also in branches of If that do not run

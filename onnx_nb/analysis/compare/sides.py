@@ -7,7 +7,7 @@ these methods is a side: `Running`, `Recorded`, and torch's recordings.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -69,23 +69,14 @@ class Running:
     With ``is_small`` all values of a feed may be in memory together, and one session computes them.
     """
 
-    def __init__(
-        self, model: Model, memory_limit: int, providers: Sequence[str] | None, *, is_small: bool = False
-    ) -> None:
+    def __init__(self, model: Model, memory_limit: int, *, is_small: bool = False) -> None:
         self.graph: Final = Graph.of(model)
-        self.providers: Final = (
-            None if providers is None else (providers,) if isinstance(providers, str) else tuple(providers)
-        )
         self._memory_limit, self._is_small = memory_limit, is_small
         self._runs: tuple[frozenset[int], Windows, Mapping[int, int]] | None = None
         self._arrays: tuple[Feed, frozenset[int], Mapping[int, NDArray[Any]]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(Running, is_small=self._is_small), (
-            self.graph.model,
-            self._memory_limit,
-            self.providers,
-        )
+        return functools.partial(Running, is_small=self._is_small), (self.graph.model, self._memory_limit)
 
     def steps(self, feed: Feed, values: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
         """Pass on the wanted values of a feed, some in each step; yield the fraction of the run that is done."""
@@ -104,16 +95,11 @@ class Running:
     def arrays(self, feed: Feed, values: frozenset[int]) -> Mapping[int, NDArray[Any]]:
         """Return values of a feed, which stay in memory until the next one."""
         if self._arrays is None or self._arrays[0] is not feed or not values <= self._arrays[1]:
-            arrays = _run_at_once(self.graph, fed(self.graph.model, feed.inputs), values, self.providers)
+            arrays = _run_at_once(self.graph, fed(self.graph.model, feed.inputs), values)
             if not arrays and values:  # a run in windows names the node that fails
                 names = {value: self.graph.value_names[value] for value in values}
-                recording = capture(
-                    self.graph.model,
-                    dict(feed.inputs),
-                    tensors=names.values(),
-                    keep=names.values(),
-                    providers=self.providers,
-                )
+                inputs = dict(feed.inputs)
+                recording = capture(self.graph.model, inputs, tensors=names.values(), keep=names.values())
                 arrays = {value: recording[name] for value, name in names.items() if name in recording.array_names}
             self._arrays = feed, values, arrays
         return self._arrays[2]
@@ -126,9 +112,9 @@ class Running:
 
     def _windows(self, values: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
         graph = self.graph
-        make = functools.partial(Windows, memory_limit=self._memory_limit, providers=self.providers)
+        make = functools.partial(Windows, memory_limit=self._memory_limit)
         # as the model would run in one session, with the casts that onnxruntime inserts
-        low, original = sessions.with_explicit_casts(graph, values, self.providers)
+        low, original = sessions.with_explicit_casts(graph, values)
         refuse_faults(graph, lambda: make(graph, values, reuse=False).runs)
         lowest = {value for value, source in original.items() if source in values}
         return make(low, lowest, reuse=True), original
@@ -167,7 +153,7 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
         if len(names) != len(feed):
             missing = ", ".join(quoted(name) for name in names if name not in feed)
             message = f"{label_of(model)} also needs {missing}, which the reference does not have."
-            raise FeedError(message, advice="Compare models with the same inputs.")
+            raise FeedError(message, advice="Give its value: constants={name: value}, or --constant NAME=VALUE.")
         feed = dict(zip(names, feed.values(), strict=True))
     inputs = {}
     for name in filter(kinds.__contains__, feed):
@@ -183,15 +169,13 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
         raise FeedError(message, advice=error.advice) from None
 
 
-def _run_at_once(
-    graph: Graph, inputs: Mapping[str, Any], values: Collection[int], providers: Sequence[str] | None
-) -> dict[int, NDArray[Any]]:
+def _run_at_once(graph: Graph, inputs: Mapping[str, Any], values: Collection[int]) -> dict[int, NDArray[Any]]:
     """Return the wanted tensors from one session, in half the time of several; empty if that fails."""
     names = {graph.value_names[value]: value for value in values if graph.producer[value] >= 0}
     if not names or any(not isinstance(array, np.ndarray) for array in inputs.values()):
         return {}
     try:
-        session = sessions.create(graph.model, optimize=False, providers=providers, outputs=names, transient=True)
+        session = sessions.create(graph.model, optimize=False, outputs=names, transient=True)
         ort_values = {name: sessions.to_value(array) for name, array in inputs.items()}
         outputs = sessions.run_values(session, ort_values, name=graph.model.name)
     except OnnxNbError:

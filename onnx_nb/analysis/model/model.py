@@ -15,7 +15,7 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from types import MappingProxyType
@@ -71,7 +71,13 @@ Outline: TypeAlias = tuple[ModelProto, Callable[[], ModelProto]]
 
 
 @known_arguments
-def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -> Model:
+def load(
+    source: ModelLike,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    custom_ops: str | os.PathLike[str] | None = None,
+    providers: Sequence[str] | None = None,
+) -> Model:
     """Open a model without reading its weights: milliseconds at any size.
 
     Parameters
@@ -81,12 +87,15 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
         a `Model`. It is never changed, and must not change while the Model is in use.
     data_dir
         Folder of the external data; by default the folder of the model's file.
+    custom_ops
+        Library of operators (``.so``, ``.dll``) for every verb that runs this model. Its code runs: trust it.
+    providers
+        Execution providers for every verb that runs this model, best first; the CPU if ``None``.
 
     Returns
     -------
     Model
-        The structure, and the locations of the weights' bytes. A `Model` is returned unchanged unless ``data_dir`` is
-        given.
+        The structure, and the locations of the weights' bytes. A `Model` is returned as it is if nothing else is given.
 
     Raises
     ------
@@ -105,10 +114,16 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
     if folder is not None and not folder.is_dir():
         message = f"data_dir {quoted(str(data_dir))} is not a folder."
         raise ExternalDataError(message, advice="Give the folder of the data files.")
+    options: dict[str, Any] = {} if custom_ops is None else {"custom_ops": path_of(custom_ops).absolute()}
+    if providers is not None:
+        options["providers"] = [providers] if isinstance(providers, str) else list(providers)
+    if options and not isinstance(source, Model):
+        source, folder = load(source, data_dir=data_dir), None
     if isinstance(source, Model):
-        if folder is None:
+        if folder is None and not options:
             return source
-        return Model(source.proto, name=source.name, path=source.path, storage=storage_of(source).moved_to(folder))
+        storage = storage_of(source).like({}, folder, **options)
+        return Model(source.proto, name=source.name, path=source.path, storage=storage)
     ir = sys.modules.get("onnx_ir")
     inner = getattr(source, "model", None) if type(source).__name__ == "ONNXProgram" else source
     if isinstance(source, str | os.PathLike):
@@ -433,7 +448,7 @@ def with_proto(
     model: Model, proto: ModelProto, name: str | None = None, sources: Mapping[str, Source] | None = None
 ) -> Model:
     """Return a model derived from another one, with its weights in the same places."""
-    storage = storage_of(model).joined(sources) if sources else storage_of(model)
+    storage = storage_of(model).like(sources) if sources else storage_of(model)
     return Model(proto, name=model.name if name is None else name, storage=storage)
 
 

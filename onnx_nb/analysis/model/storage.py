@@ -44,10 +44,8 @@ class Storage:
         self._path = path
         self._sources: dict[str, Source] = dict(sources or {})
         self._inside: dict[Path, bool] = {}
-
-    def joined(self, sources: Mapping[str, Source]) -> Storage:
-        """Return a storage with the contents of further locations."""
-        return Storage({**self._sources, **sources}, folder=self.folder, path=self._path)
+        self.options: dict[str, Any] = {}
+        """What a person named for sessions of the model: "custom_ops" and "providers", which models made of it keep."""
 
     def extent(self, tensor: TensorProto, what: str) -> Extent:
         """Return the location of external data, after checking it: none of it is trusted."""
@@ -155,10 +153,20 @@ class Storage:
             )
         return path
 
-    def moved_to(self, folder: Path) -> Storage:
-        """Return a storage that looks files up in another folder."""
-        sources = {location: source for location, source in self._sources.items() if source.permanent}
-        return Storage(sources, folder=folder, path=self._path)
+    def like(self, more: Mapping[str, Source], folder: Path | None = None, **options: Any) -> Storage:
+        """Return a storage with the contents of further locations, perhaps for files in another folder."""
+        sources = {key: source for key, source in self._sources.items() if source.permanent or folder is None}
+        other = Storage({**sources, **more}, folder=folder or self.folder, path=self._path)
+        other.options = {**self.options, **options}
+        return other
+
+    def is_current(self) -> bool:
+        """Return whether the files that were read are what they were then."""
+        with contextlib.suppress(OnnxNbError):
+            for source in self._sources.values():
+                source.check("a weight")
+            return True
+        return False
 
     def reads(self, path: Path) -> bool:
         """Return whether weights were found in this file."""
@@ -422,6 +430,20 @@ def embed(tensor: TensorProto, extent: Extent) -> None:
     tensor.raw_data = extent.array().tobytes()
     del tensor.external_data[:]
     tensor.ClearField("data_location")
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that this process can still take."""
+    limits = []
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        usage = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
+        limits += [max(int(limit) - int(usage), 1 << 28)] if limit.isdigit() else []
+    except OSError:  # another system, or no control group: use the values found
+        pass
+    return min(limits, default=4 << 30)
 
 
 def path_of(path_text: str | os.PathLike[str]) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.model import ModelLike, load, storage_of
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.profile.mapping import places
 from onnx_nb.analysis.profile.result import Profile, profile_of
@@ -104,10 +104,10 @@ def profile(
     if not 1 <= sessions <= runs:
         message = f"{runs} runs cannot be spread over {sessions} sessions."
         raise OnnxNbError(message, advice="Use sessions=1 or more, and as many runs or more.")
-    source = load(model)
+    source = load(model, providers=providers)
+    choices = storage_of(source).options.get("providers")
     feed = one_feed(source, feeds)
     twin = with_names(source, unique=True)
-    keys: dict[str, Any] = {"providers": providers, "threads": threads or 0}
     graph, flat = Graph.of(twin), inlined_graph(twin)
     parts = list[Profiled]()
     total, count = sessions * warmup + runs, 0
@@ -117,8 +117,10 @@ def profile(
             options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
             about = made_with(options, threads)
             # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
-            has_record = record(options, providers)
-            session, program = optimized_session(twin, **keys, options=options, is_given=session_options is not None)
+            has_record = record(options, choices)
+            session, program = optimized_session(
+                twin, threads=threads or 0, options=options, is_given=session_options is not None
+            )
             owners = assigned(session) if has_record else {}
             active = session.get_providers()
             try:
@@ -136,7 +138,7 @@ def profile(
     work.reached(total, "mapping kernels")
     trace, where, program, ran_as = together(parts, warmup=warmup)
     used = {details.get("provider", "") for details in trace.details}
-    choices = [providers] if isinstance(providers, str) else list(providers or active)
+    choices = choices or active
     idle = [provider for provider in choices if provider not in used and provider != CPU]
     silent = (
         f"{ep} was asked for and {'took no node' if ep in active else 'could not be started'}: other providers ran"

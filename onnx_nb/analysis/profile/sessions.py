@@ -81,7 +81,6 @@ def optimized_session(
     model: Model,
     *,
     options: onnxruntime.SessionOptions,
-    providers: Sequence[str] | None = None,
     threads: int = 0,
     is_given: bool = False,
 ) -> tuple[onnxruntime.InferenceSession, Model]:
@@ -96,7 +95,7 @@ def optimized_session(
             set_entry(options, "session.optimized_model_external_initializers_file_name", "weights")
         if os.name == "posix":  # what the weights hold is not asked for, and writing it takes longer than optimizing
             (folder / "weights").symlink_to(os.devnull)
-        session = create(model, providers=providers, threads=threads, options=options, written_to=path)
+        session = create(model, threads=threads, options=options, written_to=path)
         proto = onnx.load(path, load_external_data=False)
     for tensor in proto.graph.initializer:
         if declared_bytes(tensor) > _SMALL:
@@ -117,10 +116,9 @@ def inlined_graph(model: Model) -> Graph | None:
     return Graph.of(optimized(model, "off")) if model.proto.functions else None
 
 
-def record(options: onnxruntime.SessionOptions, providers: Sequence[str] | str | None) -> bool:
+def record(options: onnxruntime.SessionOptions, providers: Sequence[str] | None) -> bool:
     """Have a session remember which provider it gave each node to, if there are several; return whether it will."""
-    names = [providers] if isinstance(providers, str) else providers
-    if any(ep != CPU for ep in names) if names else options.has_providers():
+    if any(ep != CPU for ep in providers) if providers else options.has_providers():
         set_entry(options, _RECORD, "1")
     return entry(options, _RECORD) == "1"
 

@@ -51,7 +51,6 @@ def align(
     model: ModelLike,
     *,
     feeds: Mapping[str, Any] | None = None,
-    providers: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Alignment:
     """Find the ONNX tensor of each output of each recorded module call.
@@ -64,7 +63,7 @@ def align(
         Export of the same module, by either exporter.
     feeds
         Inputs of the model, for a run that breaks ties by values; the recorded arguments if ``None``.
-    providers, progress
+    progress
         As for `compare_torch`.
 
     Returns
@@ -94,7 +93,7 @@ def align(
     if candidates.tied:
         names = {value: graph.value_names[value] for value in candidates.tied}
         inputs, every = feeds_of(recording, graph.model, feeds), names.values()
-        values = capture(graph.model, inputs, tensors=every, keep=every, providers=providers, progress=progress)
+        values = capture(graph.model, inputs, tensors=every, keep=every, progress=progress)
         for value in (value for value, name in names.items() if name in values.array_names):
             array = values[names[value]]
             for number in candidates.numbers[value]:

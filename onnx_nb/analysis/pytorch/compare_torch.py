@@ -130,7 +130,7 @@ class TorchComparison(Comparison):
             with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
                 feeds[names[value]] = array.astype(numpy_dtype(kinds[names[value]]) or array.dtype, copy=False)
         targets = {names[value]: right[value] for value in ends}
-        part = Reproduction(path, model, feeds, targets, self._settings.providers)
+        part = Reproduction(path, model, feeds, targets)
         if folder is not None:
             part.save(folder, progress=stage(progress, 0.2, 1.0))
         return part
@@ -384,14 +384,13 @@ def compare_torch(
             names = ", ".join(map(quoted, options))
             raise AlignmentError(f"{names}: options are for an export, but a model is given.", advice="Leave out one.")
         progress = stage(progress, 0.5, 1.0)
-    backends = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
-    settings = Settings(rtol, atol, backends, Settings().memory_limit if memory_limit is None else memory_limit)
-    graph = Graph.of(load(model))
+    settings = Settings(rtol, atol, Settings().memory_limit if memory_limit is None else memory_limit)
+    graph = Graph.of(load(model, providers=providers))
     proposal = TorchProposal(recording, run, graph, alignment)
     inputs = feeds_of(recording, graph.model, feeds)
     proposal.check_inputs(inputs)
     is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
-    sides = TorchSide(), Running(graph.model, settings.memory_limit, backends, is_small=is_small)
+    sides = TorchSide(), Running(graph.model, settings.memory_limit, is_small=is_small)
     plan = Plan.of_options(proposal.options, settings, graph, isolated=isolated, is_small=is_small)
     later = later_feeds(module, recording, graph.model, plan.seen[0], more_args, memory_limit=memory_limit)
     count = 1 + len(more_args) if isinstance(more_args, Sized) else None

@@ -29,6 +29,7 @@ from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import storage_of
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import main_tensors
@@ -67,7 +68,7 @@ def compare_operations(  # noqa: PLR0917
     makers = [int(maker) for maker in graph.producer.tolist()]
     probes = [value for value in main_tensors(graph).values() if makers[value] >= 0 and not graph.folded[makers[value]]]
     feed = recorded_feed(0, part.feeds, again, range(again.value_count))
-    candidate = Running(part.model, settings.memory_limit, part.providers, is_small=True)
+    candidate = Running(part.model, settings.memory_limit, is_small=True)
     arrays = candidate.arrays(feed, frozenset(probes))
     proposal = OperationProposal(recording, again, part, labels, arrays)
     nbytes = sum(arrays[option.candidate].nbytes for option in proposal.options)
@@ -204,15 +205,13 @@ class Reproduction:
     """Torch's value for each input of the model."""
     expected: Mapping[str, NDArray[Any]]
     """Torch's value for each output of the model."""
-    providers: tuple[str, ...] | None = None
-    """Execution providers for the model; the CPU if None."""
 
     def __repr__(self) -> str:
         return f"Reproduction({quoted(self.path)}, {self.model!r})"
 
     def errors(self) -> dict[str, ErrorStats]:
         """Run the model and return the errors of each output against torch's."""
-        outputs = sessions.run(self.model, self.feeds, optimize=False, providers=self.providers)
+        outputs = sessions.run(self.model, self.feeds, optimize=False)
         return {name: ErrorStats.of(array, outputs[name]) for name, array in self.expected.items()}
 
     def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
@@ -248,7 +247,7 @@ class Reproduction:
                     tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
                     files.add(data / f"{kind}_{number}.pb", [tensor.SerializeToString()])
                     former.discard(data / f"{kind}_{number}.pb")
-            providers = list(self.providers or ["CPUExecutionProvider"])
+            providers = storage_of(self.model).options.get("providers", ["CPUExecutionProvider"])
             script = (
                 Path(__file__)
                 .with_name("reproduce.txt")

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, quoted
+from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.module_scopes import running_line
-from onnx_nb.analysis.run.value_recorder import Store, available_memory, unspilled
+from onnx_nb.analysis.run.value_recorder import Store, unspilled
 
 if TYPE_CHECKING:
     import torch

@@ -25,6 +25,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, number_text, q
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.results import Displayed, Moved, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_feeds
@@ -38,7 +39,6 @@ from onnx_nb.analysis.run.value_recorder import (
     Partial,
     Predicate,
     Store,
-    available_memory,
     run_in_executor,
     run_in_subprocess,
     run_in_turn,
@@ -133,15 +133,14 @@ def capture(
     >>> print(cap.nonfinite().message)
     Log makes 1 NaN of 2 values in 'b', and its inputs are finite: 'a' (−1 … 1).
     """
-    source = load(model)
+    source = load(model, providers=providers)
     graph = Graph.of(source)
     values = _wanted(graph, tensors, bodies=bodies)
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise CaptureError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
     selection = keep if keep is None or callable(keep) else frozenset(named(graph, keep, values, "keep"))
-    given_providers = None if providers is None else tuple(providers)
-    job = Job(source, tuple(values), selection, stop_at, limit, given_providers, times, ranges)
+    job = Job(source, tuple(values), selection, stop_at, limit, times, ranges)
     refuse_faults(graph, lambda: job.windows(reuse=False).runs)
     job, translate = _with_casts(graph, job)
     if subprocess and executor is not None:
@@ -475,7 +474,7 @@ def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
 
 def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partial]]:
     """Return a job on the model with onnxruntime's casts as nodes, and a function that translates its results back."""
-    cast, values = with_explicit_casts(graph, job.values, job.providers)
+    cast, values = with_explicit_casts(graph, job.values)
     if cast is graph:
         return job, lambda partial: partial
     numbers = {original: value for value, original in values.items()}

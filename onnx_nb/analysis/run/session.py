@@ -11,7 +11,11 @@ import copy
 import ctypes
 import functools
 import itertools
+import os
 import re
+import threading
+import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -28,13 +32,13 @@ from onnx_nb.analysis.graph.operators import MARK, schema
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.save import working_folder
-from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, embed, references
-from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
+from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, available_memory, embed, references
+from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, listed, may_be_shape, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run.random_feeds import REFUSAL, on_random_feeds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import onnxruntime
     from numpy.typing import NDArray
@@ -47,6 +51,23 @@ Value: TypeAlias = "onnxruntime.OrtValue"
 
 _MARK_BYTES: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
 """Bytes that occur in every serialized model with marks: the domain of a node."""
+_MAX_SESSIONS: Final = 4
+"""Sessions that `run` keeps: each also keeps the memory that its largest run took."""
+_sessions: Final[weakref.WeakKeyDictionary[Model, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
+"""Model → arguments and session of its last run, which is freed with it; the latest are the last."""
+_lock: Final = threading.RLock()
+_orphans: Final[list[Any]] = []
+"""Sessions of the process that this one is a fork of, without whose threads they can neither run nor end."""
+
+
+def _let_go() -> None:
+    _orphans.extend(_sessions.values())
+    _sessions.clear()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_let_go)
 
 
 @known_arguments
@@ -59,7 +80,7 @@ def run(
     providers: Sequence[str] | None = None,
     optimize: bool = True,
 ) -> dict[str, Any]:
-    """Run a model once.
+    """Run a model once. The session of a `Model` is kept for the next call, and freed with it.
 
     Parameters
     ----------
@@ -96,8 +117,72 @@ def run(
     """
     source = load(model)
     feed = one_feed(source, feeds)
-    session = create(source, optimize=optimize, outputs=outputs, providers=providers)
-    return run_session(session, feed, name=source.name)
+    return run_session(_session_of(source, outputs, providers, optimize=optimize), feed, name=source.name)
+
+
+@known_arguments
+def session(
+    model: ModelLike,
+    *,
+    state: Mapping[str, str] | None = None,
+    outputs: Iterable[str] | None = None,
+    providers: Sequence[str] | None = None,
+    optimize: bool = True,
+) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a model on a feed, for a loop: the model is prepared once.
+
+    Parameters
+    ----------
+    model, outputs, providers, optimize
+        As in `run`.
+    state
+        Input → output whose value it gets in the next call, such as ``{"state": "stateN"}``. A dict of feeds may then
+        leave inputs out: they keep the value of the call before.
+
+    Examples
+    --------
+    >>> import numpy, onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float x, float s) => (float t) { t = Add(x, s) }'
+    >>> add = session(onnx.parser.parse_model(text), state={"s": "t"})
+    >>> [add({"x": numpy.float32(x), "s": numpy.float32(0)} if x < 2 else {})["t"].item() for x in (1, 2, 3)]
+    [1.0, 2.0, 3.0]
+    """
+    source, states = load(model), dict(state or {})
+    runner = _session_of(source, outputs, providers, optimize=optimize)
+    for what, names, ends in (
+        ("input", states, runner.get_inputs()),
+        ("output", states.values(), runner.get_outputs()),
+    ):
+        if unknown := set(names).difference(end.name for end in ends):
+            message = f"state names {listed(unknown)}, which is no {what} of {label_of(source)}."
+            raise FeedError(message, advice=f"Its {what}s: {listed(end.name for end in ends)}.")
+    last: dict[str, Any] = {}
+
+    def step(feeds: Any = None) -> dict[str, Any]:
+        feed = one_feed(source, {**last, **feeds} if isinstance(feeds, Mapping) else feeds)
+        results = run_session(runner, feed, name=source.name)
+        last.update((feed if states else {}) | {name: results[output] for name, output in states.items()})
+        return results
+
+    return step
+
+
+def _session_of(model: Model, outputs: Any, providers: Any, *, optimize: bool) -> onnxruntime.InferenceSession:
+    """Return the session of a model that was kept if its arguments and files are the same, else a new one."""
+    outputs, providers = (names if isinstance(names, str | None) else tuple(names) for names in (outputs, providers))
+    with _lock:
+        former = _sessions.pop(model, None)
+        if former is None or former[0] != (outputs, providers, optimize) or not storage_of(model).is_current():
+            former = None  # freed before there is another one
+            options = outputs, providers, optimize
+            former = options, create(model, optimize=optimize, outputs=outputs, providers=providers)
+            limit = available_memory() // 4 - model.nbytes
+            while _sessions and (len(_sessions) >= _MAX_SESSIONS or sum(other.nbytes for other in _sessions) > limit):
+                del _sessions[next(iter(_sessions))]
+            if limit < 0:
+                return former[1]
+        _sessions[model] = former
+    return former[1]
 
 
 def one_feed(model: Model, feeds: Any) -> dict[str, Any]:
@@ -161,8 +246,7 @@ def create(
             raise OnnxNbError(message, advice="Make new ones, or save the model to a file and pass that.") from error
     elif folder is not None:
         set_entry(options, "session.model_external_initializers_file_folder_path", str(folder))
-    if isinstance(providers, str):
-        providers = [providers]
+    providers = [providers] if isinstance(providers, str) else providers or storage_of(source).options.get("providers")
     unknown = [provider for provider in providers or () if provider not in ort.get_available_providers()]
     if unknown:
         message = f"onnxruntime has no {', '.join(map(quoted, unknown))} here."
@@ -176,6 +260,8 @@ def create(
         data = _serialized(source, _with_marks(proto))
     provider_names = list(providers or ([] if options.has_providers() else ["CPUExecutionProvider"]))
     try:
+        if (library := storage_of(source).options.get("custom_ops")) is not None:
+            options.register_custom_ops_library(str(library))
         # raised: onnxruntime would print it, and continue without the provider
         session = ort.InferenceSession(data, options, providers=provider_names or None, enable_fallback=False)
     except Exception as error:
@@ -428,7 +514,7 @@ def _refused(model: Model, error: Exception) -> OnnxNbError:
     elif "opset" in cause and "under development" in cause:
         advice = "Update onnxruntime, or convert the model: onnx.version_converter.convert_version(proto, version)."
     elif "is not a registered function/op" in cause or "No Op registered" in cause:
-        advice = "onnxruntime does not know this operator: cut the model before it, or register its library."
+        advice = "onnxruntime does not know this operator: cut the model before it, or load(model, custom_ops=…)."
     elif wrong := re.search(r"Type \((.*?)\) of output arg \((.*?)\) of node", cause):
         advice = f"The model declares {quoted(wrong[2])} as {wrong[1]}: drop it from graph.value_info or correct it."
     elif "NOT_IMPLEMENTED" in cause:
@@ -513,9 +599,7 @@ _CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
 """Prefix of the name of a value's float32 copy in onnxruntime."""
 
 
-def with_explicit_casts(
-    graph: Graph, values: Collection[int], providers: Sequence[str] | None = None
-) -> tuple[Graph, dict[int, int]]:
+def with_explicit_casts(graph: Graph, values: Collection[int]) -> tuple[Graph, dict[int, int]]:
     """Return the graph with onnxruntime's casts as nodes, and the original of each of its values.
 
     If the model needs no casts, or a wanted value would be missing, return the graph itself with the wanted values.
@@ -526,7 +610,7 @@ def with_explicit_casts(
     with working_folder() as folder:
         path = folder / "casts.onnx"
         try:
-            create(_without_weights(model), optimize=False, providers=providers, transient=True, written_to=path)
+            create(_without_weights(model), optimize=False, transient=True, written_to=path)
         except OnnxNbError:
             return identity  # running it in windows finds the node that fails
         proto = onnx.load(path)

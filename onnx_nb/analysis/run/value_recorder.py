@@ -66,7 +66,6 @@ class Job(NamedTuple):
     keep: frozenset[int] | Predicate | None
     stop_at: Predicate | None
     memory_limit: int
-    providers: tuple[str, ...] | None
     times: bool
     ranges: bool = False
     """Whether statistics have what thresholds are computed from."""
@@ -74,7 +73,7 @@ class Job(NamedTuple):
     def windows(self, *, reuse: bool) -> Windows:
         """Return the windows that run the model."""
         graph, limit = Graph.of(self.model), self.memory_limit
-        return Windows(graph, self.values, memory_limit=limit, providers=self.providers, single=self.times, reuse=reuse)
+        return Windows(graph, self.values, memory_limit=limit, single=self.times, reuse=reuse)
 
 
 @dataclass(eq=False)
@@ -358,20 +357,6 @@ def unspilled(content: Any) -> Any:
     except FileNotFoundError:
         raise CaptureError("the array was kept in a file that is gone.", advice="Do not close the capture.") from None
     return array if content.dtype is None else array.view(content.dtype)
-
-
-def available_memory() -> int:
-    """Return the bytes of memory that this process can still take."""
-    limits = []
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        usage = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
-        limits += [max(int(limit) - int(usage), 1 << 28)] if limit.isdigit() else []
-    except OSError:  # another system, or no control group: use the values found
-        pass
-    return min(limits, default=4 << 30)
 
 
 _MAX_FEEDS: Final = 16

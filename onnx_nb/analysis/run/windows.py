@@ -78,7 +78,6 @@ class Windows:
         values: Collection[int],
         *,
         memory_limit: int,
-        providers: Sequence[str] | None = None,
         single: bool = False,
         reuse: bool = False,
     ) -> None:
@@ -89,7 +88,7 @@ class Windows:
         self._shares_memory = memory_limit >= 32 * WINDOW_BYTES
         self._single, self._reuse = single, reuse
         self._reused_bytes = 0
-        self._maker = _SessionMaker(graph, self.values, providers)
+        self._maker = _SessionMaker(graph, self.values)
         self._opened = bodies = _opened(graph, values)
         # without self: sessions end with the last reference, since a forked process hangs if it collects one
         self._order = functools.cache(lambda subgraph: _execution_order(graph, subgraph, values, bodies))
@@ -456,10 +455,9 @@ class _WindowSession(NamedTuple):
 class _SessionMaker:
     """Creates the sessions of one graph's windows."""
 
-    def __init__(self, graph: Graph, values: frozenset[int], providers: Sequence[str] | None) -> None:
+    def __init__(self, graph: Graph, values: frozenset[int]) -> None:
         self.graph = graph
         self._values = values
-        self._providers = providers
         sessions.check_dimensions(graph.opened(graph.model))
         self.overridable = frozenset(graph.overridable.tolist())
         """Weights that are also graph inputs."""
@@ -542,9 +540,7 @@ class _SessionMaker:
             proto.graph.output.add(name=names[value])
         name = " … ".join(graph.node_label(node) for node in dict.fromkeys((nodes[0], nodes[-1])))
         model = with_proto(graph.model, proto, name)
-        session = sessions.create(
-            model, optimize=False, providers=self._providers, transient=True, shared_arena=True, checked=True
-        )
+        session = sessions.create(model, optimize=False, transient=True, shared_arena=True, checked=True)
         if self._may_be_optional:
             for value, entry in zip(outputs, session.get_outputs(), strict=True):
                 if entry.type.startswith("optional("):

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 import onnx
-from onnx import TensorProto, TypeProto
+from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
-from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
+from onnx_nb.analysis.errors import ExtractionError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
@@ -23,7 +23,9 @@ from onnx_nb.analysis.graph.shape_inference import infer_values
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.functions import Key, called_by, calls_between
-from onnx_nb.analysis.model.model import Model, cached, with_proto
+from onnx_nb.analysis.model.model import Model, cached, label_of, with_proto
+from onnx_nb.analysis.model.tensors import dimensions, input_types, listed, numpy_dtype
+from onnx_nb.analysis.run.feeds import validate_feeds
 
 
 def assemble(
@@ -51,7 +53,7 @@ def assemble(
     infos = [info for info in (origin.value_info if declare else ()) if plain_text(info.name) in used_names]
     unknown = [value for value in (*ports, *outputs) if value not in declared_types]
     types = {**declared_types, **boundary_types(model, unknown, infos=infos, infer_by_running=infer_by_running)}
-    proto = onnx.ModelProto()
+    proto = ModelProto()
     wire.copy_fields(source, proto, without=("graph", "functions", "training_info"))
     proto.functions.extend(graph.functions[key] for key in functions_of(graph, order))
     target = proto.graph
@@ -233,3 +235,38 @@ def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: b
     if not infer_by_running:
         advice += ", or allow a run on random inputs: infer_by_running=True"
     return ExtractionError(f"{message}.", advice=f"{advice}.")
+
+
+def with_weights(
+    model: Model, weights: Sequence[TensorProto], inputs: Iterable[ValueInfoProto] | None = None, *, add: bool = False
+) -> Model:
+    """Return a model with other or more initializers, and with other inputs if some are given."""
+    if add and not weights:
+        return model
+    proto = ModelProto()
+    wire.copy_fields(model.proto, proto, without=("graph",))
+    wire.copy_fields(model.proto.graph, proto.graph, without=() if add else ("initializer",))
+    proto.graph.initializer.extend(weights)
+    if inputs is not None:
+        del proto.graph.input[:]
+        proto.graph.input.extend(inputs)
+    return with_proto(model, proto)
+
+
+def with_constants(model: Model, constants: Mapping[str, Any]) -> Model:
+    """Return a model whose inputs of these names are weights."""
+    kinds, arrays = input_types(model), {}
+    for name, value in constants.items():
+        if name not in kinds:
+            message = f"{label_of(model)} has no input {quoted(str(name))}."
+            raise FeedError(message, advice=f"Its inputs: {listed(kinds) or 'none'}.")
+        kind, array = kinds[name], np.asarray(value)
+        dims, dtype = dimensions(kind) or (), numpy_dtype(kind.tensor_type.elem_type) or array.dtype
+        sizes = [dim for dim in dims if isinstance(dim, int)]
+        array = np.full(sizes, array) if not array.ndim and len(sizes) == len(dims) else array
+        arrays[name] = array.astype(dtype) if np.can_cast(array.dtype, dtype, "same_kind") else array
+    ends, others = ([info for info in model.proto.graph.input if (info.name in arrays) is way] for way in (True, False))
+    arrays = validate_feeds(with_weights(model, (), ends), arrays)
+    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    rest = [tensor for tensor in model.proto.graph.initializer if tensor.name not in arrays]
+    return with_weights(model, [*weights, *rest], others) if weights else model

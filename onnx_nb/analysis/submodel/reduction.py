@@ -19,7 +19,7 @@ import tempfile
 import time
 import types
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -184,7 +184,6 @@ def reduce(
     check: Check | str,
     feeds: Any = None,
     *,
-    providers: Sequence[str] | None = None,
     subprocess: bool = False,
     progress: Progress | None = None,
 ) -> Reduction:
@@ -205,8 +204,6 @@ def reduce(
         else, or by a signal, where the fault shows.
     feeds
         One feed of the whole model, as `read_feeds` takes it; random values if ``None``.
-    providers
-        Execution providers of the run that finds the inputs, best first; the CPU if ``None``.
     subprocess
         Do this run in a separate process, for a model that crashes.
     progress
@@ -244,7 +241,7 @@ def reduce(
     search.check_whole()
     is_partial = False
     try:
-        search.captured(providers, subprocess=subprocess, progress=stage(progress, 0.0, 0.2))
+        search.captured(subprocess=subprocess, progress=stage(progress, 0.0, 0.2))
         search.run()
     except KeyboardInterrupt:
         is_partial = True
@@ -285,10 +282,10 @@ class _Search:
             raise OnnxNbError(message, advice=advice)
         self._known[frozenset(self._nodes)] = True
 
-    def captured(self, providers: Sequence[str] | None, *, subprocess: bool, progress: Progress | None) -> None:
+    def captured(self, *, subprocess: bool, progress: Progress | None) -> None:
         """Run the model and keep its values, except those behind nodes that fail."""
         graph, failing = self.graph, list[int]()
-        options: dict[str, Any] = {"providers": providers, "subprocess": subprocess, "progress": progress}
+        options: dict[str, Any] = {"subprocess": subprocess, "progress": progress}
         while values := self._values_before(failing):
             try:
                 self._capture = capture(graph.model, self._feed, tensors=values, keep="*", **options)

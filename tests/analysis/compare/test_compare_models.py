@@ -383,3 +383,31 @@ def test_no_session_outlives_a_comparison() -> None:
     finally:
         gc.enable()
     assert after == before
+
+
+# --- inputs that differ ----------------------------------------------------------------------------------------------
+
+FREE = """<ir_version: 8, opset_import: ["": 17]> g (float[3] x, int64 sr) => (float[3] y)
+    { r = Cast <to = 1> (sr)  a = Mul(x, r)  y = Neg(a) }"""
+BOUND = """<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y) <float r = {3}>
+    { a = Mul(x, r)  y = Neg(a) }"""
+
+
+@pytest.mark.parametrize("texts", [(FREE, BOUND), (BOUND, FREE), (FREE, FREE)])
+def test_an_input_that_one_side_lacks_is_a_constant_there(texts: tuple[str, str]) -> None:
+    one, two = (onnx.parser.parse_model(text) for text in texts)
+    x = np.array([1, -2, 3], np.float32)
+    c = onnx_nb.compare(one, two, {"x": x}, constants={"sr": 3})
+    assert {"x", "a", "y"} <= {point.name for point in c.points}
+    assert all(point.cumulative is not None and point.cumulative.is_equal for point in c.points)
+    other = onnx_nb.compare(one, two, {"x": x}, constants={"sr": 2})
+    assert (other.first_divergent() is None) == (texts[0] == texts[1])
+
+
+def test_what_one_side_needs_and_the_other_lacks_is_named_with_the_way_to_give_it() -> None:
+    bound, free = (onnx.parser.parse_model(text) for text in (BOUND, FREE))
+    with pytest.raises(onnx_nb.FeedError, match=r"also needs 'sr', which the reference does not have.*constants="):
+        onnx_nb.compare(bound, free)
+    with pytest.raises(onnx_nb.FeedError, match=r"no input 'rate'.*Its inputs: 'x', 'sr'"):
+        onnx_nb.compare(bound, free, constants={"rate": 3})
+    assert onnx_nb.compare(free, bound, {"x": np.ones(3, np.float32), "sr": np.array(3)}).first_divergent() is None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
+import os
+import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +20,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+import onnx_nb
 from onnx_nb.analysis.errors import ExternalDataError, FeedError, OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import load
@@ -493,6 +498,9 @@ def test_run_takes_providers() -> None:
     assert session.run(PROTO, FEEDS, providers=["CPUExecutionProvider"])["y"].shape == (500,)
     with pytest.raises(OnnxNbError, match=r"has no 'NoSuchProvider' here\. It has: .*CPUExecutionProvider"):
         session.run(PROTO, FEEDS, providers=["NoSuchProvider"])
+    for verb in (onnx_nb.run, onnx_nb.capture, onnx_nb.profile, lambda model: onnx_nb.compare(PROTO, model)):
+        with pytest.raises(OnnxNbError, match=r"has no 'NoSuchProvider' here"):
+            verb(load(PROTO, providers="NoSuchProvider"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells how much memory a process has so")
@@ -540,3 +548,135 @@ def test_a_wrong_declared_type_is_named_with_what_to_drop(name: str) -> None:
     model.graph.ClearField("value_info")
     model.graph.output[0].CopyFrom(y)
     assert session.run(model, {"x": np.ones(2, np.float32)})["y"].tolist() == [-1, -1]
+
+
+FORKED = '<ir_version: 8, opset_import: ["": 17]> g (float[9,9] x) => (float[9,9] y) { y = MatMul(x, x) }'
+
+# --- sessions that last ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def created(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the sessions that are created from now on, weakly."""
+    sessions: list[Any] = []
+    create = session.create
+
+    def noted(*args: Any, **options: Any) -> onnxruntime.InferenceSession:
+        made = create(*args, **options)
+        sessions.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(session, "create", noted)
+    return sessions
+
+
+def test_run_keeps_the_session_of_a_model_as_long_as_that_lives(created: list[Any]) -> None:
+    model = load(PROTO)
+    first = session.run(model, FEEDS)["y"]
+    for _ in range(3):
+        assert np.array_equal(session.run(model, FEEDS)["y"], first)
+    assert len(created) == 1
+    session.run(model, FEEDS, outputs=["product"])
+    assert [kept() is None for kept in created] == [True, False]
+    session.run(model, FEEDS, outputs=iter(["product"]))
+    assert len(created) == 2
+    del model
+    gc.collect()
+    assert created[1]() is None
+
+
+def test_sessions_are_kept_for_few_models_and_while_there_is_memory(
+    created: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models_ = [load(PROTO) for _ in range(6)]
+    for model in models_:
+        session.run(model, FEEDS)
+    assert [kept() is None for kept in created] == [True, True, False, False, False, False]
+    monkeypatch.setattr(session, "available_memory", lambda: 4 * models_[0].nbytes - 1)
+    session.run(models_[0], FEEDS)
+    assert all(kept() is None for kept in created)
+
+
+def test_a_file_written_again_ends_the_session_of_its_model(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    model = load(path)
+    session.run(model, FEEDS)
+    os.utime(tmp_path / "model.data", ns=(1, 1))
+    with pytest.raises(OnnxNbError, match=r"model.data' was changed after the model was loaded"):
+        session.run(model, FEEDS)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_neither_runs_nor_ends_the_sessions_that_it_inherits() -> None:
+    code = f"""import gc, os, onnx, onnx_nb, signal
+from onnx_nb.analysis.run import session
+create = session.create
+session.create = lambda *args, **options: create(*args, **options, threads=4)
+model = onnx_nb.load(onnx.parser.parse_model({FORKED!r}))
+expected = onnx_nb.run(model)["y"].shape
+for _ in range(2):
+    if not (child := os.fork()):
+        signal.alarm(60)
+        assert onnx_nb.run(model)["y"].shape == expected
+        del model
+        gc.collect()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert onnx_nb.run(model)["y"].shape == expected
+print(len(session._sessions))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=200)
+    assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr
+
+
+def test_a_loop_carries_the_state() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, float[2] state, int64 rate) =>
+        (float[2] y, float[2] stateN)
+        { r = Cast<to = 1>(rate)  s = Mul(x, r)  stateN = Add(state, s)  y = Neg(stateN) }"""
+    proto = onnx.parser.parse_model(text)
+    native = onnxruntime.InferenceSession(proto.SerializeToString())
+    step = session.session(proto, state={"state": "stateN"})
+    state, rate = np.zeros(2, np.float32), np.array(3)
+    first: dict[str, Any] = {"state": state, "rate": rate}
+    for x in np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32):
+        y, state = native.run(None, {"x": x, "state": state, "rate": rate})
+        assert np.array_equal(step({"x": x, **first})["y"], y)
+        first = {}
+    with pytest.raises(FeedError, match=r"takes float32 \[2\], and is given float64 \[2\]"):
+        step({"x": np.zeros(2)})
+    with pytest.raises(
+        FeedError, match=r"state names 'stat', which is no input of g\. Its inputs: 'x', 'state', 'rate'"
+    ):
+        session.session(proto, state={"stat": "stateN"})
+    with pytest.raises(FeedError, match="state names 'z', which is no output"):
+        session.session(proto, state={"state": "z"})
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_library_of_operators_is_loaded_only_where_a_person_names_it(tmp_path: Path) -> None:
+    library, sign = tmp_path / "library.so", tmp_path / "sign"
+    code = f"""#include <stdio.h>
+        void *RegisterCustomOps(void *options, const void *api)
+        {{ FILE *sign = fopen("{sign}", "a"); fputs("1", sign); fclose(sign); return 0; }}"""
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=code, text=True, check=True)
+    session.run(PROTO, FEEDS)
+    assert not sign.exists()
+    model = load(load(external(tmp_path), custom_ops=library), data_dir=tmp_path)
+    counts = []
+    for use in (
+        lambda: session.run(model, FEEDS),
+        lambda: onnx_nb.capture(model, FEEDS),
+        lambda: onnx_nb.capture(model, FEEDS, subprocess=True),
+        lambda: onnx_nb.compare(model, PROTO, FEEDS),
+        lambda: onnx_nb.simplify(model, feeds=FEEDS),
+        lambda: onnx_nb.profile(model, FEEDS, runs=1),
+    ):
+        sign.write_text("")
+        use()
+        counts.append(len(sign.read_text()))
+    assert all(counts)
+    broken = tmp_path / "broken.so"
+    broken.write_text("no library")
+    with pytest.raises(OnnxNbError, match=r"onnxruntime cannot use .*broken\.so"):
+        session.run(load(PROTO, custom_ops=broken), FEEDS)
+    with pytest.raises(TypeError, match="takes custom_ops as a path or a str"):
+        load(PROTO, custom_ops=3)  # type: ignore[arg-type]

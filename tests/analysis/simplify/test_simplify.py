@@ -1238,3 +1238,44 @@ def test_transposes_of_a_scalar_are_removed() -> None:
     report = onnx_nb.simplify(model)
     assert report.verdict == "verified"
     assert [node.op_type for node in report.model.proto.graph.node] == ["Neg"]
+
+
+# --- inputs that never change -----------------------------------------------------------------------------------------
+
+RATES = """g (float[n] x, int64 sr, float[2] gain, bool[1] loud) => (float[n] y) <int64 high = {16000}> {
+    is = Equal(sr, high)
+    r = If(is) <then_branch = t () => (float[n] a) { a = Neg(x) }, else_branch = e () => (float[n] b) { b = Abs(x) }>
+    g = ReduceMax(gain)  s = Mul(r, g)  l = Cast <to = 1> (loud)  y = Mul(s, l) }"""
+
+
+@pytest.mark.parametrize(("rate", "left"), [(16000, ["Neg"]), (8000, ["Abs"])])
+def test_an_input_that_never_changes_takes_the_branches_that_die_with_it(rate: int, left: list[str]) -> None:
+    model = parsed(RATES)
+    s = onnx_nb.simplify(model, constants={"sr": rate, "gain": [0.5, 0.25], "loud": True})
+    assert s.verified, s.verification
+    assert operators(s.model) == [*left, "Mul"]
+    assert [info.name for info in s.model.inputs] == ["x"]
+    x = np.array([1, -2], np.float32)
+    gain, loud = np.array([0.5, 0.25], np.float32), np.ones(1, bool)
+    feed: dict[str, Any] = {"x": x, "sr": np.array(rate, np.int64), "gain": gain, "loud": loud}
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, feed)
+    assert np.array_equal(onnx_nb.run(s.model, {"x": x}, optimize=False)["y"], expected)
+    assert eval(s.call(), {"onnx_nb": onnx_nb, "model": model}).verified  # noqa: S307 (what the panel shows)
+    free = s.again(dynamic_axes={"gain": {0: "m"}}, constants={"sr": rate})
+    assert [info.name for info in free.model.inputs] == ["x", "gain", "loud"]
+    assert free.verified
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ({"rate": 1}, r"no input 'rate'.*Its inputs: 'x', 'sr', 'gain', 'loud'"),
+        ({"sr": 1.5}, r"input 'sr' takes int64 \[\], and is given float64 \[\]"),
+        ({"sr": "fast"}, r"input 'sr' takes int64"),
+        ({"gain": [1, 2, 3]}, r"input 'gain' takes float32 \[2\], and is given float32 \[3\]"),
+        ({"loud": 3}, r"takes bool \[1\], and is given int64 \[1\]"),
+    ],
+)
+def test_a_constant_that_its_input_does_not_take_is_named(constants: dict[str, Any], message: str) -> None:
+    with pytest.raises(onnx_nb.OnnxNbError, match=message):
+        onnx_nb.simplify(parsed(RATES), constants=constants)

@@ -152,6 +152,75 @@ def test_errors_larger_than_roundings_inside_are_found(model: ModelProto, monkey
         assert onnx_nb.simplify(model).verdict == "wrong"
 
 
+def steep(scale: float = 500.0) -> ModelProto:
+    """Return convolutions whose rounding a steep Sigmoid enlarges, as at the edges of what a detector has seen."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.normal(size=(16, 8, 3, 3)),
+        "s": rng.normal(size=16),
+        "b": rng.normal(size=16),
+        "m": rng.normal(size=16),
+        "v": rng.uniform(0.5, 2, 16),
+        "small": np.full((16, 1, 1), 1e-4),
+        "steep": np.asarray(scale),
+    }
+    model = parsed(
+        """g (float[1,8,66,66] x) => (float[1,16,64,64] y) { c = Conv(x, w)
+        d = BatchNormalization <epsilon = 1e-5> (c, s, b, m, v)  e = Add(d, small)  f = Mul(e, steep)
+        h = Sigmoid(f)  i = LogSoftmax <axis = 1> (e)  j = Mul(i, steep)  k = Tanh(j)  y = Add(h, k) }"""
+    )
+    tensors = [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    model.graph.initializer.extend(tensors)
+    return model
+
+
+STEEP_FEED = {"x": np.random.default_rng(1).normal(size=(1, 8, 66, 66)).astype(np.float32)}
+
+
+def test_what_onnxruntime_itself_rounds_as_far_is_not_wrong() -> None:
+    plain, optimized = (onnx_nb.run(steep(), STEEP_FEED, optimize=way)["y"] for way in (False, True))
+    s = onnx_nb.simplify(steep(), feeds=STEEP_FEED)
+    simpler = onnx_nb.run(s.model, STEEP_FEED, optimize=False)["y"]
+    assert not np.allclose(simpler, plain, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(optimized, plain, rtol=1e-4, atol=1e-5)
+    assert s.verified, s.verification
+    moved = float(np.abs(optimized.astype(np.float64) - plain).max())
+    assert f"where onnxruntime's own optimization moves 'y' by {moved:.2g}" in s.verification
+
+
+def nudged(model: ModelProto, _node: onnx.NodeProto) -> None:
+    """Add a little to one element of a weight."""
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.name == "b")
+    array = onnx.numpy_helper.to_array(tensor).copy()
+    array[3] += 1e-4
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, "b"))
+
+
+@pytest.mark.parametrize(
+    ("op", "change"),
+    [
+        ("Add", lambda _, node: node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))),
+        ("LogSoftmax", lambda _, node: node.attribute[0].CopyFrom(helper.make_attribute("axis", 2))),
+        ("BatchNormalization", lambda _, node: node.attribute[0].CopyFrom(helper.make_attribute("epsilon", 2e-5))),
+        ("Conv", nudged),
+        ("Sigmoid", lambda _, node: node.CopyFrom(helper.make_node("HardSigmoid", node.input, node.output))),
+    ],
+)
+def test_wrong_rewrites_are_wrong_also_where_rounding_is_large(
+    op: str, change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = rounds.Rounds.run
+
+    def wrong(self: rounds.Rounds, model: onnx_nb.Model) -> onnx_nb.Model:
+        proto = run(self, model).to_proto()
+        change(proto, next(node for node in proto.graph.node if node.op_type == op))
+        return onnx_nb.load(proto)
+
+    monkeypatch.setattr(rounds.Rounds, "run", wrong)
+    with pytest.warns(UserWarning, match="where onnxruntime's own optimization moves 'y' by"):
+        assert onnx_nb.simplify(steep(), feeds=STEEP_FEED, skip=["rewrites"]).verdict == "wrong"
+
+
 def test_precision_counts_only_on_the_way_to_an_output() -> None:
     model = parsed(
         "g (float[n] x) => (float[n] y, float[n] z) { h = Cast <to = 10> (x)  y = Cast <to = 1> (h)  z = Exp(x) }"
