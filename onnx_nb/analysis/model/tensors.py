@@ -400,11 +400,14 @@ def dimensions(kind: TypeProto) -> Dims | None:
         return None
     return tuple(
         # a negative size means unknown, as in onnxruntime
-        (dim.dim_value if dim.dim_value >= 0 else None)
-        if dim.HasField("dim_value")
-        else plain_text(dim.dim_param) or None
+        (dim.dim_value if dim.dim_value >= 0 else None) if dim.HasField("dim_value") else _symbol(dim.dim_param)
         for dim in tensor.shape.dim
     )
+
+
+def _symbol(text: str | bytes) -> str | None:
+    """Return the name of a dimension; ``None`` for what exporters write at each axis of which they know nothing."""
+    return None if re.fullmatch(r"(\?+|-\d+|None|unk__\d+)?", name := plain_text(text)) else name
 
 
 def _tensor(kind: TypeProto) -> TypeProto.Tensor | TypeProto.SparseTensor:

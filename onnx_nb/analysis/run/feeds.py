@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -253,8 +254,8 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
     Raises
     ------
     FeedError
-        If an input is missing or unknown, or its type, rank or a dimension differs from the declared one, or
-        dimensions with the same symbol differ. The message states the expected and the given type.
+        If an input is missing or unknown, or its type, rank or a size differs from the declared one. The message states
+        the expected and the given type. Dimensions of one name that differ are only a warning.
 
     Examples
     --------
@@ -331,7 +332,8 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
         first, where = sizes.setdefault(dim, (size, f"axis {axis} of {what}"))
         if first != size:
             message = f"axis {axis} of {what} has size {size}, but dimension {quoted(dim)} has size {first} at {where}."
-            raise FeedError(message, advice="Give arrays that agree.")
+            # onnxruntime runs it, unless a node needs equal sizes or it reuses memory
+            warnings.warn(message, stacklevel=2)
     return array
 
 
