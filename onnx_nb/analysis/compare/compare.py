@@ -68,6 +68,7 @@ def compare(
     candidate: ModelLike | Capture | Dump,
     feeds: Any = None,
     *,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     tensors: str | Iterable[str] | None = None,
     isolated: bool = True,
     rtol: float = RTOL,
@@ -92,10 +93,10 @@ def compare(
         of the two may also be arrays that another runtime computed, by the names of the other side's tensors or nodes:
         a dict, or an iterable with one for each feed, a ``.npz`` file, or a folder of ``.npy`` or ``.pb`` files named
         after tensors. `Comparison.notes` says what is unlike the model.
-    feeds
+    feeds, shapes
         Feeds of the reference, as `read_feeds` takes them; the errors of several feeds are merged. Inputs that have
         another type in the candidate, such as float16, are cast; inputs of another name are passed by position. If
-        ``None``, random values, or the inputs that a `Capture` kept.
+        ``None``, random values, whose sizes ``shapes`` gives, or the inputs that a `Capture` kept.
     tensors
         Names or patterns (``*``, ``?``, ``[…]``) of the reference's values to compare; all if ``None``.
     isolated
@@ -151,7 +152,7 @@ def compare(
     plan = Plan(proposal.options, Settings(rtol, atol, None, limit), outputs, proposal.seen, held, sampled=True)
     feed_count = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
     work = CountedWork(progress, count_of(feeds) if feed_count is None else feed_count)
-    queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
+    queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds, shapes)))
     first = next(queue, None)
     all_feeds = queue if first is None else itertools.chain([first], queue)
     pairs = errors_of(sides, proposal, plan, all_feeds, executor=executor, work=work)
@@ -207,13 +208,16 @@ def _sides(
     return (first or dump, second or dump), unknown, notes
 
 
-def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
+def _feeds(sides: Sequence[_Side], feeds: Any, shapes: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
     """Yield the feeds in the form that the reference takes, if it runs."""
     captures = [side for side in sides if isinstance(side, Recorded)]
     running = next((side for side in sides if isinstance(side, Running)), None)
     if not captures:
-        yield from read_feeds(sides[0].graph.model, feeds)
+        yield from read_feeds(sides[0].graph.model, feeds, shapes)
         return
+    if shapes and feeds is None:
+        message = f"shapes= are sizes of made-up feeds, and {captures[0].label} has its own."
+        raise FeedError(message, advice="Leave out shapes=, or pass models.")
     count = captures[0].feeds
     if captures[-1].feeds != count:
         message = f"{captures[0].label} is of {count} feeds, {captures[-1].label} of {captures[-1].feeds}."
@@ -231,7 +235,7 @@ def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
         yield from ({name: captures[0].array(name, number) for name in names} for number in range(count))
         return
     number = 0
-    for number, feed in enumerate(read_feeds(running.graph.model, feeds), 1):
+    for number, feed in enumerate(read_feeds(running.graph.model, feeds, shapes), 1):
         if number > count:
             break
         yield feed

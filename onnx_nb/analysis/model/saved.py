@@ -17,6 +17,7 @@ import os
 import stat
 import tokenize
 import types
+import wave
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,6 +68,7 @@ Size = Annotated[float, 0]
 _UNREADABLE: Final = (
     *(OSError, ValueError, ArithmeticError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, LookupError),
     *(AttributeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, DecodeError, FeedError),
+    wave.Error,
 )
 
 

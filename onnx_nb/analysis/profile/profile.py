@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ def profile(
     model: ModelLike,
     feeds: Any = None,
     *,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     runs: int = 20,
     warmup: int = 2,
     providers: Sequence[str] | None = None,
@@ -57,8 +58,8 @@ def profile(
     ----------
     model
         Any `ModelLike`; it is not changed.
-    feeds
-        One feed in any form that `read_feeds` takes; random values if ``None``.
+    feeds, shapes
+        One feed in any form that `read_feeds` takes; random values if ``None``, whose sizes ``shapes`` gives.
     runs
         Number of runs that are measured.
     warmup
@@ -103,7 +104,7 @@ def profile(
         message = f"{runs} runs cannot be spread over {sessions} sessions."
         raise OnnxNbError(message, advice="Use sessions=1 or more, and as many runs or more.")
     source = load(model)
-    feed = one_feed(source, feeds)
+    feed = one_feed(source, feeds, shapes)
     twin = with_names(source, unique=True)
     keys: dict[str, Any] = {"providers": providers, "threads": threads or 0}
     graph, flat = Graph.of(twin), inlined_graph(twin)
@@ -141,14 +142,13 @@ def profile(
         for ep in idle
     )
     notes = (*silent, *trace.notes)
-    shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
     result = profile_of(
         *(source, trace, where, ran_as),
         optimized=program,
         optimization=optimization or "",
         notes=notes,
         providers=tuple(choices),
-        shapes=shapes,
+        shapes={name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)},
         fit=1.0,
         made_with=about,
         is_local=True,

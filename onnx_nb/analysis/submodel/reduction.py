@@ -184,6 +184,7 @@ def reduce(
     check: Check | str,
     feeds: Any = None,
     *,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     providers: Sequence[str] | None = None,
     subprocess: bool = False,
     progress: Progress | None = None,
@@ -203,8 +204,8 @@ def reduce(
         command, such as ``"python check.py {model} {feeds}"``, where ``{model}`` and ``{feeds}`` are the paths of a
         .onnx and a .npz file: it exits with 0 where all is right, with 125 where it cannot tell, and with anything
         else, or by a signal, where the fault shows.
-    feeds
-        One feed of the whole model, as `read_feeds` takes it; random values if ``None``.
+    feeds, shapes
+        One feed of the whole model, as `read_feeds` takes it; random values if ``None``, whose sizes ``shapes`` gives.
     providers
         Execution providers of the run that finds the inputs, best first; the CPU if ``None``.
     subprocess
@@ -239,7 +240,7 @@ def reduce(
     {'a': array([-1.,  1.], dtype=float32)}
     """
     whole = load(model)
-    feed = one_feed(whole, feeds)
+    feed = one_feed(whole, feeds, shapes)
     search = _Search(whole, check, feed, progress)
     search.check_whole()
     is_partial = False

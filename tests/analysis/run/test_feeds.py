@@ -397,9 +397,9 @@ def test_what_a_file_is_packed_of_is_bounded(tmp_path: Path, monkeypatch: pytest
 
 
 def test_paths_that_hold_nothing_to_read(tmp_path: Path) -> None:
-    (tmp_path / "picture.png").write_bytes(b"")
-    with pytest.raises(FeedError, match=r"picture.png' is not a known kind of feed file\. Give a .npz"):
-        next(read_feeds(MODEL, tmp_path / "picture.png"))
+    (tmp_path / "notes.md").write_bytes(b"")
+    with pytest.raises(FeedError, match=r"notes.md' is not a known kind of feed file\. Give a .npz"):
+        next(read_feeds(MODEL, tmp_path / "notes.md"))
     os.mkfifo(tmp_path / "pipe.npz")
     with pytest.raises(FeedError, match="is not an ordinary file"):
         next(read_feeds(MODEL, tmp_path / "pipe.npz"))

@@ -8,13 +8,17 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
+from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.cost.summary import summarize
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.profile.profile import profile
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.capture import capture
+from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds
+from onnx_nb.analysis.simplify.simplify import simplify
+from onnx_nb.analysis.submodel.reduction import reduce
 
 
 def parsed(graph: str, opset: int = 20) -> ModelProto:
@@ -60,3 +64,42 @@ def test_sizes_that_differ_where_one_name_is_declared_are_a_warning() -> None:
         "x": (2, 4),
         "y": (3, 4),
     }
+
+
+# a sum over n = 5: only that size has a mean of 1, so that each verb shows which size it ran on
+COUNTED = parsed("""g (float[n] x, float[n] y) => (float[1] z)
+    { zero = Sub(x, x)  one = Exp(zero)  z = ReduceSum(one) }""")
+
+
+def test_every_verb_makes_feeds_of_the_sizes_asked_for() -> None:
+    assert session.run(COUNTED, shapes={"n": 5})["z"] == 5
+    assert session.run(COUNTED, shapes={"x": (5,)})["z"] == 5
+    captured = capture(COUNTED, shapes={"n": 5}, keep="*")
+    assert captured["z"] == 5
+    assert profile(COUNTED, shapes={"n": 5}, runs=1).shapes == {"x": (5,), "y": (5,)}
+    comparison = compare(COUNTED, COUNTED, shapes={"n": 5})
+    assert comparison.feed is not None
+    assert comparison.feed["x"].shape == (5,)
+    assert simplify(COUNTED, shapes={"n": 5}).model.inputs[0].shape == (5,)
+    reduction = reduce(COUNTED, lambda _, feed: all(array.size != 5 for array in feed.values()), shapes={"n": 5})
+    assert [array.shape for array in reduction.feeds.values()] == [(5,)]
+    (feed,) = read_feeds(COUNTED, shapes={"n": 5})
+    assert feed["y"].shape == (5,)
+
+
+def test_sizes_beside_feeds_that_leave_nothing_to_choose_are_refused() -> None:
+    arrays = {name: np.zeros(3, np.float32) for name in "xy"}
+    message = "shapes= are sizes of feeds that are made up, and feeds are given"
+    for feeds in (arrays, [*arrays.values()], [arrays, arrays]):
+        for verb in (session.run, capture, profile):
+            with pytest.raises(FeedError, match=message):
+                verb(COUNTED, feeds, shapes={"n": 3})
+        with pytest.raises(FeedError, match=message):
+            compare(COUNTED, COUNTED, feeds, shapes={"n": 3})
+    kept = capture(COUNTED, arrays, keep="*")
+    with pytest.raises(FeedError, match=r"shapes= are sizes of made-up feeds, and .* has its own"):
+        compare(kept, COUNTED, shapes={"n": 3})
+    with pytest.raises(FeedError, match="has neither an input nor a dimension 'm'"):
+        session.run(COUNTED, shapes={"m": 3})
+    with pytest.warns(UserWarning, match="dimension 'n' has size 2"):
+        assert session.run(COUNTED, shapes={"x": (2,), "y": (3,)})["z"] == 2
