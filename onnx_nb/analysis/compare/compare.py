@@ -216,8 +216,7 @@ def _feeds(sides: Sequence[_Side], feeds: Any, shapes: Mapping[str, Any] | None)
         yield from read_feeds(sides[0].graph.model, feeds, shapes)
         return
     if shapes and feeds is None:
-        message = f"shapes= are sizes of made-up feeds, and {captures[0].label} has its own."
-        raise FeedError(message, advice="Leave out shapes=, or pass models.")
+        raise FeedError(f"shapes= are sizes of made-up feeds, and {captures[0].label} has its own.")
     count = captures[0].feeds
     if captures[-1].feeds != count:
         message = f"{captures[0].label} is of {count} feeds, {captures[-1].label} of {captures[-1].feeds}."

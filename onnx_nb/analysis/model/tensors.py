@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-    TypeProto,
-    ValueInfoProto,
-)
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
@@ -365,7 +356,7 @@ class ValueInfo:
     """Declared shape; ``None`` if the rank is not declared, or the value is not a tensor."""
 
 
-def value_info(proto: ValueInfoProto) -> ValueInfo:
+def value_info(proto: onnx.ValueInfoProto) -> ValueInfo:
     """Return the declared type of a graph input or output."""
     if proto.type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):
         return ValueInfo(plain_text(proto.name), type_text(proto.type), None)

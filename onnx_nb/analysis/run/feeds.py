@@ -25,21 +25,11 @@ from onnx_nb.analysis.formatting import closest, count_text, plain_text, quoted,
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.shape_inference import bound
 from onnx_nb.analysis.graph.types import unwrapped
-from onnx_nb.analysis.model import saved
+from onnx_nb.analysis.model import saved, tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.saved import check_file, reading
 from onnx_nb.analysis.model.storage import path_of
-from onnx_nb.analysis.model.tensors import (
-    Dims,
-    dimensions,
-    dimensions_text,
-    fits,
-    input_types,
-    listed,
-    numpy_dtype,
-    type_text,
-    values,
-)
+from onnx_nb.analysis.model.tensors import Dims, dimensions, dimensions_text, input_types, numpy_dtype, type_text
 from onnx_nb.analysis.model.wire import PROTO_LIMIT
 from onnx_nb.analysis.run.random_feeds import feed_shapes, random_feeds
 
@@ -95,8 +85,7 @@ def read_feeds(
     """
     source = load(model)
     if feeds is None:
-        feed = random_feeds(source, shapes=shapes)
-        yield validate_feeds(source, feed) if shapes else feed
+        yield validate_feeds(source, random_feeds(source, shapes=shapes))
     elif isinstance(feeds, Mapping):
         yield validate_feeds(source, _from_files(source, feeds, shapes))
     elif isinstance(feeds, str | os.PathLike):
@@ -125,7 +114,7 @@ def _by_position(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     names = [port.name for port in model.inputs]
     if len(arrays) > len(names):
         message = f"{model.name} has {len(names)} inputs, and {len(arrays)} arrays are given."
-        raise FeedError(message, advice=f"Its inputs: {listed(names) or 'none'}.")
+        raise FeedError(message, advice=f"Its inputs: {tensors.listed(names) or 'none'}.")
     return dict(zip(names, arrays, strict=False))
 
 
@@ -163,15 +152,15 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
     files = [path]
     if os.path.isdir(path):  # noqa: PTH112  # as above
         inside = [entry for entry in entries_of(path) if not re.fullmatch(r"output_\d+", entry.stem)]
-        media = [*_READERS, ".npy", ".pb"]  # a picture may lie there for people
-        files = [file for file in inside if file.suffix in (media if file.stem in kinds else (".npy", ".pb"))]
+        media = [file for file in inside if file.suffix.lower() in _READERS and file.stem in kinds]
+        files = [file for file in inside if file.suffix in (".npy", ".pb") or file in media]
         if not files and order:
             advice = f"Put {_SUFFIXES} files in it, named after the inputs or input_0, input_1, …."
             raise FeedError(f"{_quoted(path)} holds no feed.", advice=advice)
     else:
         with reading(path, "a file", FeedError):
             check_file(path)
-        if path.suffix not in (".npz", ".npy", ".pb", *_READERS):
+        if path.suffix not in (".npz", ".npy", ".pb") and path.suffix.lower() not in _READERS:
             message = f"{_quoted(path)} is not a known kind of feed file."
             raise FeedError(message, advice=f"Give a {_SUFFIXES} file, or a folder of them.")
     if path.suffix == ".npz":
@@ -189,7 +178,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
             name = label
         if not name or name in feed:
             message = f"it is unknown to which input {_quoted(file)} belongs."
-            raise FeedError(message, advice=f"Name it after one of {listed(kinds) or 'none'}.")
+            raise FeedError(message, advice=f"Name it after one of {tensors.listed(kinds) or 'none'}.")
         feed[name] = _viewed(value, kinds.get(name))
     return feed
 
@@ -197,7 +186,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
 def _from_files(model: Model, feed: Mapping[str, Any], shapes: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a feed with the values of the files that it names."""
     names = [name for name, value in feed.items() if isinstance(value, str | os.PathLike) and not is_array(value)]
-    if shapes and not any(path_of(feed[name]).suffix in _READERS for name in names):
+    if shapes and not any(path_of(feed[name]).suffix.lower() in _READERS for name in names):
         message = "shapes= are sizes of feeds that are made up, and feeds are given."
         raise FeedError(message, advice="Leave out one of them.")
     kinds = {name: unwrapped(kind) for name, kind in input_types(model).items() if name in names}
@@ -211,16 +200,16 @@ def _from_file(model: Model, path: Path, name: str, kind: TypeProto, shapes: Map
     if path.suffix in (".npy", ".npz"):
         arrays = read_arrays(path)
         if name not in arrays and len(arrays) != 1:
-            raise FeedError(f"{_quoted(path)} holds {listed(arrays) or 'nothing'}, and not input {quoted(name)}.")
+            raise FeedError(f"{_quoted(path)} holds {tensors.listed(arrays) or 'nothing'}, not input {quoted(name)}.")
         return _viewed(arrays.get(name, next(iter(arrays.values()))), kind)
     symbols, overrides = bound(Graph.opened(model), shapes or {})
     dims, dtype = overrides.get(name) or dimensions(kind), numpy_dtype(kind.tensor_type.elem_type)
     with reading(path, f"input {quoted(name)}, {type_text(kind)}", FeedError):
         check_file(path, LARGEST)
-        if path.suffix not in _READERS or dims is None or dtype is None:
+        if path.suffix.lower() not in _READERS or dims is None or dtype is None:
             raise ValueError(f"give an array, or a {_SUFFIXES} file for an input with a shape")
         sizes = tuple(symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
-        value, about = _READERS[path.suffix](path, dtype, sizes, feed_shapes(model).get(name, ()))
+        value, about = _READERS[path.suffix.lower()](path, dtype, sizes, feed_shapes(model).get(name, ()))
     warnings.warn(f"input {quoted(name)} is {path.name}: {about}, as {shape_text(value.shape)}.", stacklevel=2)
     return value
 
@@ -247,7 +236,6 @@ def _picture(path: Path, dtype: np.dtype[Any], dims: Dims, guess: Dims) -> tuple
     except Image.DecompressionBombError as error:
         raise ValueError(str(error)) from error
     height, width = (dim if isinstance(dim, int) else 0 for dim in (dims[-3:-1] if at else dims[-2:]))
-    # one declared size keeps the proportions
     height = height or round(upright.height * width / upright.width) or upright.height
     width = width or round(upright.width * height / upright.height) or 1
     if width * height > LARGEST:
@@ -259,12 +247,11 @@ def _picture(path: Path, dtype: np.dtype[Any], dims: Dims, guess: Dims) -> tuple
 
 
 def _sound(path: Path, dtype: np.dtype[Any], dims: Dims, _guess: Dims) -> tuple[NDArray[Any], str]:
-    """Return a sound, mono unless the input has as many channels."""
+    """Return a sound, mono unless the input has as many channels. Samples of one byte have no sign."""
     with wave.open(str(path), "rb") as sound:
         rate, channels, width = sound.getframerate(), sound.getnchannels(), sound.getsampwidth()
         data = sound.readframes(min(sound.getnframes(), path.stat().st_size // (channels * width)))
     numbers = np.zeros((len(data) // width, 4), np.uint8)
-    # those of one byte have no sign
     numbers[:, 4 - width :] = np.frombuffer(data, np.uint8).reshape(-1, width) ^ (128 if width == 1 else 0)
     value = (numbers.view("<i4").reshape(-1, channels).T / (1 << 31)).astype(dtype)
     if "float" not in dtype.name:
@@ -285,7 +272,6 @@ def _text(path: Path, dtype: np.dtype[Any], dims: Dims, _guess: Dims) -> tuple[N
 
 
 _READERS: Final = {".wav": _sound, ".txt": _text, **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".gif"), _picture)}
-_READERS |= {suffix.upper(): reader for suffix, reader in _READERS.items()}
 _SUFFIXES: Final = ".npz, .npy, .pb, .jpg, .png, .wav or .txt"
 
 
@@ -322,7 +308,7 @@ def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -
     if isinstance(message, TensorProto):
         if message.data_location == TensorProto.EXTERNAL:
             raise FeedError(f"{what} refers to another file for its values.", advice="Store them in it.")
-        return values(message, what)
+        return tensors.values(message, what)
     if isinstance(message, SequenceProto):
         elements = [*message.tensor_values, *message.sequence_values, *message.optional_values]
         if len(message.tensor_values) != len(elements) or message.sparse_tensor_values or message.map_values:
@@ -379,7 +365,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
     entries = input_types(source)
     for name in feeds:
         if name not in entries:
-            near = listed(closest(str(name), entries) or entries) or "none"
+            near = tensors.listed(closest(str(name), entries) or entries) or "none"
             raise FeedError(f"{source.name} has no input {quoted(str(name))}.", advice=f"Its inputs: {near}.")
     missing = [
         name
@@ -387,7 +373,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
         if name not in feeds and name not in source.initializers and not kind.HasField("optional_type")
     ]
     if missing:
-        inputs = listed(missing, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
+        inputs = tensors.listed(missing, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
         raise FeedError(f"{source.name} also needs {inputs}.", advice="Give an array for each input.")
     sizes: dict[str, tuple[int, str]] = {}
     arrays = {}
@@ -432,7 +418,7 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
     dims = dimensions(kind)
     if dims is None:
         return array
-    if not fits(dims, array.shape):
+    if not tensors.fits(dims, array.shape):
         raise FeedError(mismatch, advice=_reshaping(dims, array.shape))
     for axis, (dim, size) in enumerate(zip(dims, array.shape, strict=True)):
         if not isinstance(dim, str):
@@ -447,11 +433,11 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
 
 def _reshaping(dims: Dims, shape: tuple[int, ...]) -> str:
     """Return advice for common mistakes in shapes."""
-    if fits(dims, (1, *shape)):
+    if tensors.fits(dims, (1, *shape)):
         return "The first axis is missing: use array[None]."
-    if shape[:1] == (1,) and fits(dims, shape[1:]):
+    if shape[:1] == (1,) and tensors.fits(dims, shape[1:]):
         return "There is one axis too many: use array[0]."
-    if len(shape) == 4 and fits(dims, tuple(shape[axis] for axis in (0, 3, 1, 2))):
+    if len(shape) == 4 and tensors.fits(dims, tuple(shape[axis] for axis in (0, 3, 1, 2))):
         return "The channels come first: use array.transpose(0, 3, 1, 2)."
     return ""
 

@@ -133,7 +133,7 @@ def test_arrays_of_single_inputs(tmp_path: Path) -> None:
         (feed,) = read_feeds(model_of([3]), {"x": tmp_path / name})
         assert np.array_equal(feed["x"], right)
     np.savez(tmp_path / "d.npz", one=right, two=right)
-    with pytest.raises(FeedError, match=r"d.npz' holds 'one', 'two', and not input 'x'\."):
+    with pytest.raises(FeedError, match=r"d.npz' holds 'one', 'two', not input 'x'\."):
         next(read_feeds(model_of([3]), {"x": tmp_path / "d.npz"}))
 
 
