@@ -120,9 +120,9 @@ def share_text(share: float) -> str:
     return "<0.001%" if 0 < share < 1e-5 else f"{float(f'{100 * share:.2g}'):,.9g}%"
 
 
-def shape_text(shape: Iterable[int | str | None]) -> str:
-    """Return a shape as ``1×3×224``: ``?`` for an unknown dimension, "scalar" for rank 0."""
-    first = [*itertools.islice(shape, 17)]
+def shape_text(shape: int | Iterable[int | str | None]) -> str:
+    """Return a size, or a shape as ``1×3×224``: ``?`` for an unknown dimension, "scalar" for rank 0."""
+    first = [shape] if isinstance(shape, int) else [*itertools.islice(shape, 17)]
     texts = ["?" if dim is None else shortened(str(dim), 60) for dim in first[:16]]
     return "×".join([*texts, *("…" for _ in first[16:])]) or "scalar"
 

@@ -43,9 +43,9 @@ class ModelChange:
 
 
 def changes(
-    base: str, paths: Sequence[str] = (), *, pages: str | None = None, fail: Sequence[str] = (), audit: bool = False
+    base: str, paths: Sequence[str] = (), *, pages: str | None = None, audit: bool = False, **comparison: Any
 ) -> Iterator[ModelChange]:
-    """Yield the models that differ between a revision and the working tree, each with its diff or comparison."""
+    """Yield the models that differ from a revision, each with its diff, and its comparison if it may fail."""
     import onnx_nb
 
     root = Path(_git("rev-parse", "--show-toplevel").decode(errors="surrogateescape").rstrip("\n"))
@@ -68,8 +68,8 @@ def changes(
                 pair = {"reference": before, "candidate": now}
                 results = {"diff": VERBS["diff"].build(**pair).run(), **results}
                 parts = {"Diff": results["diff"]["d"]}
-                if fail:
-                    results["compare"] = VERBS["compare"].build(**pair, fail=fail).run()
+                if comparison.get("fail"):
+                    results["compare"] = VERBS["compare"].build(**pair, **comparison).run()
                     parts["Errors"] = results["compare"]["c"]
                 if page:
                     results["diff"]["page"] = onnx_nb.report(page, parts, title=path)

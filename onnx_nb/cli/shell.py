@@ -18,7 +18,7 @@ import click
 import onnx_nb
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.cli.script import shown_progress
-from onnx_nb.cli.verbs import MODEL, VERBS, Verb, fail_option, lab
+from onnx_nb.cli.verbs import MODEL, RUN, VERBS, Verb, fail_option, lab
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -220,6 +220,7 @@ program.add_command(
             click.Argument(["paths"], nargs=-1, type=click.Path()),
             click.Option(["--pages"], type=click.Path(), metavar="FOLDER", help="Write a page for each model there."),
             fail_option("Also run both versions: points that are too bad"),
+            *RUN[:2],
             click.Option(["--audit"], is_flag=True, help="Also check external data."),
             _EXIT_CODE,
             *(option for option in _COMMON if option.name != "code"),

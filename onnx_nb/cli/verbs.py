@@ -212,15 +212,29 @@ def _file(*names: str, text: str) -> click.Option:
     return _option(*names, text=text, type=click.Path(), metavar="FILE")
 
 
+def _feeds(_ctx: click.Context, _param: click.Parameter, words: Sequence[str]) -> Any:
+    """Return files by input, or files with all inputs."""
+    pairs = dict(word.split("=", 1) for word in words if "=" in word and not os.path.lexists(word))
+    return pairs if words and len(pairs) == len(words) else words[0] if len(words) == 1 else words
+
+
 _MODEL: Final = click.Argument(["model"], type=MODEL)
 _PAIR: Final = [click.Argument([name], type=MODEL) for name in ("reference", "candidate")]
 _DATA_DIR: Final = _option("--data-dir", text="Folder of the external data; by default the model's.", type=click.Path())
 _SHAPES: Final = _numbers("--shape", "shapes", text="Size of a dimension, or shape of an input.", metavar="NAME=SIZE")
 _CONSTANTS: Final = _numbers("--constant", "constants", text="Value of an input.", metavar="NAME=NUMBER")
-_RUN: Final = [
-    _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default."),
+RUN: Final = (
+    _several(
+        *("--feeds", "--feed"),
+        text="A .npz file or a folder with all inputs, or a file of one input, also a picture, .wav or .txt.",
+        type=click.Path(),
+        metavar="[INPUT=]FILE",
+        callback=_feeds,
+    ),
+    _SHAPES,
     _file("--custom-ops", text="Library of operators for the model. Its code runs: trust it."),
-]
+)
+"""Options of a verb that runs models."""
 _TOLERANCES: Final = [
     _option(f"--{word[0].lower()}tol", text=f"{word} tolerance.", type=click.FloatRange(min=0))
     for word in ("Relative", "Absolute")
@@ -275,7 +289,7 @@ def extract(script: Script, model: str, save: str | None = None, **options: Any)
 @_verb(
     _MODEL,
     _option("--check", text='Such as "python check.py {model} {feeds}".', required=True, metavar="COMMAND"),
-    *_RUN,
+    *RUN,
     _file("--save", "-o", text="Write model.onnx, inputs.npz and run.py to this folder."),
     _DATA_DIR,
 )
@@ -297,7 +311,8 @@ def reduce(script: Script, model: str, check: str, save: str | None = None, **op
     _several("--skip", text="Step or rule to skip; see onnx_nb.rules().", metavar="RULE"),
     _option("--target", text="Operators that may be produced.", type=click.Choice(("onnx", "onnxruntime"))),
     _option("--check-n", text="Random feeds of the verification; 3 by default.", type=click.IntRange(min=0)),
-    *_RUN,
+    RUN[0],
+    RUN[2],
     *_TOLERANCES,
     _flag("--fold-quantization", "Also fold QuantizeLinear and DequantizeLinear."),
     _flag("--drop-inputs", "Remove inputs that become unused."),
@@ -335,7 +350,7 @@ def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = F
 
 @_verb(
     *_PAIR,
-    *_RUN,
+    *RUN,
     _TENSORS,
     _CONSTANTS,
     _flag("--no-regions", "Leave out the errors that regions add by themselves: faster."),
@@ -369,7 +384,7 @@ def compare(
     return result
 
 
-@_verb(_MODEL, *_RUN, _TENSORS, _DATA_DIR, _PAGE, result="capture", title="Capture")
+@_verb(_MODEL, *RUN, _TENSORS, _DATA_DIR, _PAGE, result="capture", title="Capture")
 def capture(script: Script, model: str, **options: Any) -> Source:
     """Run a model and take statistics of every tensor."""
     return script.call("onnx_nb.capture", model, **options, into="capture")
@@ -377,7 +392,7 @@ def capture(script: Script, model: str, **options: Any) -> Source:
 
 @_verb(
     _MODEL,
-    *_RUN,
+    *RUN,
     _option("--runs", text="Runs that are measured; 20 by default.", type=click.IntRange(min=1)),
     _option("--warmup", text="Runs before them; 2 by default.", type=click.IntRange(min=0)),
     _several("--provider", "providers", text="Execution provider, best first."),
@@ -422,7 +437,8 @@ def audit(script: Script, model: str, **options: Any) -> Source:
     click.Argument(["parts"], type=MODEL, nargs=-1, required=True),
     _option("--title", text="Title of the page."),
     _flag("--diff", "Begin with the diff of the first two models."),
-    _flag("--compare", "Begin with their errors on random feeds."),
+    _flag("--compare", "Begin with their errors on the same feeds."),
+    *RUN[:2],
 )
 def report(script: Script, file: str, parts: Sequence[str], **options: Any) -> Source:
     """Write one page with a tab for each part: a model, or a text in Markdown (.md).
@@ -437,12 +453,13 @@ def report(script: Script, file: str, parts: Sequence[str], **options: Any) -> S
         content[title] = Source(f"pathlib.Path({part!r}){'.read_text()' if part.endswith('.md') else ''}")
     models = [part for part in parts if not part.endswith(".md")]
     flags = {"diff": options.pop("diff", False), "compare": options.pop("compare", False)}
+    run = {name: options.pop(name) for name in ("feeds", "shapes") if name in options}
     if any(flags.values()) and len(models) < 2:
         raise click.UsageError("--diff and --compare need two models.")
     if flags["diff"]:
         content = {"Diff": script.call("onnx_nb.diff", *models[:2], into="d"), **content}
     if flags["compare"]:
-        content = {"Errors": script.call("onnx_nb.compare", *models[:2], into="c"), **content}
+        content = {"Errors": script.call("onnx_nb.compare", *models[:2], **run, into="c"), **content}
     return script.call("onnx_nb.report", file, content, **options, into="page")
 
 

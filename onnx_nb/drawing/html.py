@@ -22,13 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import (
-    bytes_text,
-    count_text,
-    printable,
-    quoted,
-    shortened,
-)
+from onnx_nb.analysis.formatting import bytes_text, count_text, printable, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.storage import path_of
@@ -38,11 +32,7 @@ from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES, Columns
 from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
-from onnx_nb.analysis.view.result_columns import (
-    captured_entries,
-    statistics_columns,
-    weight_entries,
-)
+from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns, weight_entries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

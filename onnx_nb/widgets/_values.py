@@ -40,6 +40,8 @@ class Captured:
 
     feeds: Any = None
     """Feeds; random values if ``None``."""
+    shapes: dict[str, Any] = field(default_factory=dict)
+    """Sizes of random values."""
     whole: Capture | None = None
     """The last capture of the whole model."""
     single: OrderedDict[int, Capture] = field(default_factory=OrderedDict)
@@ -119,7 +121,7 @@ class Values:
         """Capture; raise if other feeds have been set in the meantime, as this capture is no longer accessible."""
         from onnx_nb.analysis.run.capture import capture
 
-        result = capture(self.model, captures.feeds, progress=call.progress, **options)
+        result = capture(self.model, captures.feeds, shapes=captures.shapes, progress=call.progress, **options)
         if captures is not self.known:
             message = "the feeds were changed while the model ran."
             raise OnnxNbError(message, advice="Capture again to run on the new ones.")

@@ -16,7 +16,7 @@ import traitlets
 from traitlets import TraitError
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, quoted, shape_text
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.widgets._base import SharedCode
 from onnx_nb.widgets._channel import Call, Reply, Verb
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.view.overlays import Aggregate, Overlay, Scale, Source
     from onnx_nb.drawing.graphviz import Direction, Theme
     from onnx_nb.drawing.html import Content
-    from onnx_nb.widgets.protocol import BoundaryRequest, SelectRequest
+    from onnx_nb.widgets.protocol import BoundaryRequest, SelectRequest, SizesRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
@@ -102,6 +102,9 @@ class ModelGraph(GraphWidget):
         ``[{"name": …, "selection": {"kind": …, "name": …} or None, "open": […], "camera": {…}}, …]``.
     """
 
+    shapes = traitlets.Dict().tag(sync=True)
+    """Sizes of *Capture*, as `random_feeds` takes them: ``{"batch": 2}``; the view sets them too. Not for `feeds`."""
+
     direction = traitlets.Enum(("down", "right"), default_value="down").tag(sync=True)
     """Direction of the data flow."""
 
@@ -162,7 +165,11 @@ class ModelGraph(GraphWidget):
     def feeds(self, feeds: Any) -> None:
         from onnx_nb.widgets._values import Captured
 
-        self._values.known = Captured(feeds)
+        self._values.known = Captured(feeds, self.shapes if feeds is None else {})
+
+    @traitlets.observe("shapes")
+    def _resize(self, _change: Any) -> None:
+        self.feeds = self.feeds
 
     @property
     def captured(self) -> Capture | None:  # type: ignore[override]
@@ -344,6 +351,21 @@ class ModelGraph(GraphWidget):
         }
         views = {f"{name}.graph": value.graph for name, value in variables.items() if isinstance(value, ModelView)}
         return next((f"{name}.submodel" for name, value in (variables | views).items() if value is self), "")
+
+    def _on_sizes(self, call: Call[SizesRequest]) -> Reply:
+        from onnx_nb.analysis.graph.graph import Graph
+        from onnx_nb.analysis.graph.shape_inference import bound
+        from onnx_nb.analysis.view.overlays import free_sizes
+
+        free = free_sizes(self.model) if self.feeds is None else {}
+        lists = {name: size if isinstance(size, list) else [size] for name, size in call.request.shapes.items()}
+        if call.request.choice:
+            is_one = {name: isinstance(free.get(name), int) and len(size) == 1 for name, size in lists.items()}
+            shapes = {name: size[0] if is_one[name] else size for name, size in lists.items()}
+            bound(Graph.opened(self.model), shapes)
+            self.shapes = shapes
+        texts = {name: shape_text(size) for name, size in self.shapes.items()}
+        return Reply([(name, texts.get(name, ""), shape_text(size)) for name, size in free.items()])
 
     def _on_discard(self, _call: Call[Any]) -> Reply:
         self.submodel = None

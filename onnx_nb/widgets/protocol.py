@@ -145,6 +145,12 @@ class ShapesRequest(EmptyRequest):
     shapes: dict[str, Any] = field(default_factory=dict)
 
 
+class SizesRequest(ShapesRequest):
+    """Sizes of made-up inputs, as lists."""
+
+    choice: bool = False
+
+
 class OverlayReply(Wire):
     """Numbers of nodes and scopes that color the boxes."""
 
@@ -273,6 +279,7 @@ VERBS: Final = {
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
     "capture": VerbType(CaptureRequest, str),
+    "sizes": VerbType(SizesRequest, list[tuple[str, str, str]]),
     "statistics": VerbType(ValueRequest, StatisticsReply | None),
     "values": VerbType(CellsRequest, CellsReply, ("pixels",)),
     "npy": VerbType(ValueRequest, buffers=("file",)),

@@ -156,6 +156,42 @@ def test_a_capture_says_when_it_is_done_and_the_numbers_that_color_are_on_the_pi
     assert lab.errors == []
 
 
+def test_a_capture_runs_on_the_sizes_that_are_typed_in(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    source = """
+        import onnx, onnx_nb
+        model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+        g (float[batch, 3, h, w] picture, float[a, b] mask) => (float[batch, 3, h, w] y) { y = Relu(picture) }''')
+        for dim in model.graph.input[1].type.tensor_type.shape.dim:
+            dim.dim_param = "?"
+        g = onnx_nb.ModelGraph(model)
+        g""".replace("\n        ", "\n")
+    lab.open(lab.server.write("sizes.ipynb", source.strip())).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    sizes = graph.root.get_by_role("group", name="Sizes of inputs")
+    batch, mask = sizes.get_by_label("Size of batch"), sizes.get_by_label("Size of mask")
+    lab.kernel.expect(
+        "[*onnx_nb.random_feeds(model)['picture'].shape[:1]]", [int(batch.get_attribute("placeholder") or 0)]
+    )
+    expect(mask).to_have_attribute("placeholder", re.compile(r"^\d+×\d+$"))
+    batch.focus()
+    batch.press("2")  # no command to the notebook
+    batch.press("Tab")
+    expect(sizes.get_by_label("Size of h")).to_be_focused()
+    mask.fill("4x5")
+    graph.press("Capture")
+    expect(graph.root.locator(".onnx-nb-extract")).to_contain_text(re.compile("✓ Captured 3 values in 1 run"))
+    lab.kernel.expect("g.shapes", {"batch": 2, "mask": [4, 5]})
+    lab.kernel.expect("[g.captured.statistics('mask').count, g.captured.statistics('y').count % 2]", [20, 0])
+    lab.screenshot(f"sizes-{lab.theme}", graph.root)
+    batch.fill("two")
+    batch.press("Enter")
+    expect(sizes.get_by_role("alert")).to_contain_text("sizes are whole numbers from 0")
+    lab.screenshot(f"sizes-wrong-{lab.theme}", graph.root)
+    lab.kernel.expect("g.shapes", {"batch": 2, "mask": [4, 5]})
+    assert lab.errors == []
+
+
 def test_help_opens_at_its_top_and_a_shut_tree_is_no_tab_stop(lab: JupyterPage) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 700})
     path = models.light("squeezenet")

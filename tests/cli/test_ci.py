@@ -85,6 +85,15 @@ def test_changes_can_fail(repository: Path, capsys: pytest.CaptureFixture[str]) 
     assert Ran("changes HEAD same.onnx --exit-code", capsys).status == 0
     assert Ran("changes HEAD data --fail 'sqnr < 3 dB'", capsys).status == 1
     assert Ran("changes HEAD data --fail 'max_abs > 1e9'", capsys).status == 0
+    np.save("ones.npy", np.ones((4, 3), np.float32))
+    for inputs in ("--feeds ones.npy", "--feed x=ones.npy", "--shape n=4"):
+        ran = Ran(f"changes HEAD data --fail 'max_abs > 1e9' {inputs} --json", capsys)
+        (point,) = [point for point in ran.record["models"][0]["compare"]["points"] if point["name"] == "z"]
+        assert point["shape"] == [4, 3]
+    # the third weight is 6 and was 3
+    assert Ran("changes HEAD data --fail 'max_abs > 2.9' --feeds ones.npy", capsys).status == 1
+    assert Ran("changes HEAD data --fail 'max_abs > 3.1' --feeds ones.npy", capsys).status == 0
+    Path("ones.npy").unlink()
     Path("new.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
     ran = Ran("changes", capsys)
     assert ran.status == 1
@@ -251,6 +260,11 @@ def test_inputs_of_the_action_are_no_code(repository: Path) -> None:
     )
     assert status == 2
     assert "is no condition" in output
+    for name, words in (("feeds", "cannot be read"), ("shapes", "is no shape")):
+        inputs = {"base": "HEAD", "fail": "sqnr < 3 dB", name: '$(touch owned)\n"; touch owned', "paths": "data"}
+        status, output, _ = run_action(repository, inputs)
+        assert status != 0
+        assert words in output or "there is no file" in output
     assert not Path("owned").exists()
 
 

@@ -198,6 +198,30 @@ def test_compare_fails_on_the_points_of_failed(folder: Path, capsys: pytest.Capt
     assert "No point failed" in fine.out
 
 
+def test_what_runs_takes_sizes_and_files_of_single_inputs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    feeds = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    np.save(folder / "a=b.npy", feeds)
+    for inputs in ("--shape n=5", "--shape x=5,3", "--feeds 'a=b.npy'", "--feed 'x=a=b.npy'"):
+        for verb in ("capture one.onnx", "compare one.onnx other.onnx"):
+            ran = Ran(f"{verb} {inputs} --json", capsys)
+            (row,) = [row for row in ran.record.get("values", ran.record.get("points")) if row["name"] == "z"]
+            assert row["shape"] == [5, 3]
+        code = Ran(f"profile one.onnx {inputs} --runs 1 --code", capsys).out
+        scope: dict[str, Any] = {}
+        exec(code, scope)  # noqa: S102 (what --code prints)
+        assert scope["p"].shapes == {"x": (5, 3)}
+    assert Ran("report page.html one.onnx other.onnx --compare --shape n=5", capsys).status == 0
+    code = Ran("reduce one.onnx --check 'true {model} {feeds}' --shape n=5 --code", capsys).out
+    assert "shapes={'n': 5}" in code
+    ran = Ran("capture one.onnx --shape n=5 --feeds 'a=b.npy'", capsys)
+    assert (ran.status, "shapes= are sizes of feeds that are made up" in ran.err) == (2, True)
+    ran = Ran("capture one.onnx --feed y=nowhere.npy", capsys)
+    assert ran.status == 2
+    assert "one.onnx has no input 'y'" in ran.err
+    many = Ran("capture one.onnx --feeds a=b.npy --feeds a=b.npy --json", capsys)
+    assert many.record["feeds"] == 2
+
+
 def test_audit_fails_on_missing_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proto = onnx.load("one.onnx")
     proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones(3, np.float32), "w"))

@@ -251,6 +251,41 @@ def test_a_capture_on_feeds_that_were_replaced_meanwhile_is_refused(monkeypatch:
     assert (content["value"]["max"], content["value"]["source"]) == (-1, "captured, 1 run on your feeds")
 
 
+def test_the_sizes_of_made_up_feeds_are_asked_for_and_kept() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[batch, 3] x, float[t] y) => (float[batch, 3] z) { z = Neg(x) }""")
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "?"
+    widget = ModelGraph(model)
+    content, _ = ask(widget, "sizes")
+    usual = {name: array.shape for name, array in onnx_nb.random_feeds(model).items()}
+    assert content["value"] == [["batch", "", str(usual["x"][0])], ["y", "", str(usual["y"][0])]]
+    content, _ = ask(widget, "sizes", choice=True, shapes={"batch": [5], "y": [7]})
+    assert [row[1] for row in content["value"]] == ["5", "7"]
+    assert widget.shapes == {"batch": 5, "y": [7]}
+    ask(widget, "capture", value=None)
+    assert widget.captured is not None
+    assert widget.captured.statistics("z").count == 15
+    assert widget.captured.statistics("y").count == 7
+    for wrong, message in (
+        ({"batch": [None]}, "whole numbers from 0"),
+        ({"batch": "2"}, "whole numbers from 0"),
+        ({"y": [2, 3]}, "the input takes"),
+    ):
+        content, _ = ask(widget, "sizes", choice=True, shapes=wrong)
+        assert message in content["error"]["message"]
+        assert widget.shapes == {"batch": 5, "y": [7]}
+    widget.shapes = {"batch": 2}  # in a cell
+    assert widget.captured is None
+    assert widget.get_state("shapes") == {"shapes": {"batch": 2}}  # which a notebook saves
+    content, _ = ask(widget, "capture", value=None)
+    assert widget.captured.statistics("z").count == 6
+    widget.feeds = {"x": np.zeros((1, 3), np.float32), "y": np.zeros(1, np.float32)}
+    content, _ = ask(widget, "sizes")
+    assert content["value"] == []
+    ask(widget, "capture", value=None)
+    assert widget.captured.statistics("z").count == 3
+
+
 def test_cells_and_a_picture_of_a_tensor_are_sent() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
     g (float[2, 3] x) => (float[2, 3] y) { y = Neg(x) }""")

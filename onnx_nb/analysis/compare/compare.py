@@ -70,6 +70,7 @@ def compare(
     candidate: ModelLike | Capture | Dump,
     feeds: Any = None,
     *,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     tensors: str | Iterable[str] | None = None,
     isolated: bool = True,
     constants: Mapping[str, Any] | None = None,
@@ -95,10 +96,10 @@ def compare(
         of the two may also be arrays that another runtime computed, by the names of the other side's tensors or nodes:
         a dict, or an iterable with one for each feed, a ``.npz`` file, or a folder of ``.npy`` or ``.pb`` files named
         after tensors. `Comparison.notes` says what is unlike the model.
-    feeds
+    feeds, shapes
         Feeds of the reference, as `read_feeds` takes them; the errors of several feeds are merged. Inputs that have
         another type in the candidate, such as float16, are cast; inputs of another name are passed by position. If
-        ``None``, random values, or the inputs that a `Capture` kept.
+        ``None``, random values, whose sizes ``shapes`` gives, or the inputs that a `Capture` kept.
     tensors
         Names or patterns (``*``, ``?``, ``[…]``) of the reference's values to compare; all if ``None``.
     isolated
@@ -158,13 +159,13 @@ def compare(
     work = CountedWork(progress, count_of(feeds) if feed_count is None else feed_count)
 
     def outcome() -> tuple[Feed | None, PairErrors]:
-        queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
+        queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds, shapes)))
         first = next(queue, None)
         all_feeds = queue if first is None else itertools.chain([first], queue)
         return first, errors_of(sides, proposal, plan, all_feeds, executor=executor, work=work)
 
     is_random = feeds is None and all(isinstance(side, Running) for side in sides)
-    first, pairs = until_it_runs(graphs[0].model, outcome) if is_random else outcome()
+    first, pairs = until_it_runs(graphs[0].model, outcome, shapes) if is_random else outcome()
     if not pairs.errors:
         labels = [side.label if isinstance(side, Dumped) else label_of(side.graph.model) for side in sides]
         message = f"{labels[0]} and {labels[1]} have no value in common."
@@ -175,7 +176,7 @@ def compare(
     leftovers = (*_unmatched(graphs, pairs, proposal), *unknown)
     models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
     notes += _dump_notes(sides, pairs.errors, leftovers)
-    notes += [f"F{feeds_text(graphs[0].model)[1:]}."] if is_random and first and first.inputs else []
+    notes += [f"F{feeds_text(graphs[0].model, shapes)[1:]}."] if is_random and first and first.inputs else []
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
     comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, models=models, notes=tuple(notes))
     if models and first:
@@ -222,13 +223,15 @@ def _sides(
     return (first or dump, second or dump), unknown, notes
 
 
-def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
+def _feeds(sides: Sequence[_Side], feeds: Any, shapes: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
     """Yield the feeds in the form that the reference takes, if it runs."""
     captures = [side for side in sides if isinstance(side, Recorded)]
     running = next((side for side in sides if isinstance(side, Running)), None)
     if not captures:
-        yield from read_feeds(sides[0].graph.model, feeds)
+        yield from read_feeds(sides[0].graph.model, feeds, shapes)
         return
+    if shapes and feeds is None:
+        raise FeedError(f"shapes= are sizes of made-up feeds, and {captures[0].label} has its own.")
     count = captures[0].feeds
     if captures[-1].feeds != count:
         message = f"{captures[0].label} is of {count} feeds, {captures[-1].label} of {captures[-1].feeds}."
@@ -246,7 +249,7 @@ def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
         yield from ({name: captures[0].array(name, number) for name in names} for number in range(count))
         return
     number = 0
-    for number, feed in enumerate(read_feeds(running.graph.model, feeds), 1):
+    for number, feed in enumerate(read_feeds(running.graph.model, feeds, shapes), 1):
         if number > count:
             break
         yield feed

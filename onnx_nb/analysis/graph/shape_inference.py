@@ -605,7 +605,7 @@ def bound(graph: Graph, shapes: Mapping[str, Any], *, partial: bool = False) -> 
     names = [graph.value_names[value] for value in graph.inputs.tolist()]
     shapes_ = {name: dimensions(unwrapped(kinds[name])) for name in names}
     symbols = dict.fromkeys(dim for shape in shapes_.values() for dim in shape or () if isinstance(dim, str))
-    sizes_: dict[str, int] = {}
+    sizes_: dict[str, dict[int, str]] = {}
     input_shapes: dict[str, tuple[Any, ...]] = {}
     for key, size in shapes.items():
         number = isinstance(size, int | np.integer)
@@ -625,7 +625,11 @@ def bound(graph: Graph, shapes: Mapping[str, Any], *, partial: bool = False) -> 
                 raise FeedError(message, advice="Give a size for each of its axes.")
             input_shapes[key] = sizes
         for dim, one in zip(dims or (), sizes, strict=False):
-            if isinstance(dim, str) and one is not None and sizes_.setdefault(dim, int(one)) != one:
-                message = f"dimension {quoted(dim)} is given sizes {sizes_[dim]} and {one}."
-                raise FeedError(message, advice="Give shapes that agree.")
-    return sizes_, input_shapes
+            if isinstance(dim, str) and one is not None:
+                sizes_.setdefault(dim, {}).setdefault(int(one), key)
+    for dim, keys in sizes_.items():
+        if len(keys) > 1 and dim in keys.values():
+            message = f"dimension {quoted(dim)} is given sizes {' and '.join(map(str, keys))}."
+            raise FeedError(message, advice="Give shapes that agree.")
+    # inputs may differ where a file calls their axes by one name
+    return {dim: next(iter(keys)) for dim, keys in sizes_.items() if len(keys) == 1}, input_shapes

@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, TypeProto
 
-from onnx_nb.analysis.formatting import plain_text, shortened
+from onnx_nb.analysis.formatting import plain_text, shape_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.names import INITIALIZER, Names
 from onnx_nb.analysis.model import tensors
@@ -33,7 +33,6 @@ Column = NDArray[np.float64]
 
 MOST = 1e300
 """Maximum of any size or cost; larger numbers, which only broken models have, are clipped to it."""
-_NUMBERED = re.compile(r"unk__\d+")
 _INVENTED = re.compile(r"_dim_\d+$")
 """End of the names that torch's TorchScript exporter gives to dimensions it does not know, some of which are fixed."""
 LONGEST_SYMBOL = 1000
@@ -65,9 +64,7 @@ class ValueType:
     @property
     def shape_text(self) -> str:
         """The shape as "batch×3×224"; "scalar" for rank 0, empty if unknown."""
-        if self.shape is None:
-            return ""
-        return "×".join("?" if dim is None else shortened(str(dim), 24) for dim in self.shape[:16]) or "scalar"
+        return "" if self.shape is None else shape_text(self.shape)
 
     @functools.cached_property
     def size(self) -> int | None:
@@ -131,16 +128,16 @@ class TypeTable:
 def _bounded(proto: TypeProto) -> TypeProto:
     """Remove from a type what is too large to be repeated at each value: a rank above `RANK`, megabytes of a symbol.
 
-    A negative dimension, which some exporters write for one that is free, ends the process in onnx's inference.
+    A negative dimension ends the process in onnx's inference, and names such as "?" would count as one size.
     """
     inner = unwrapped(proto)
     for kind in ("tensor_type", "sparse_tensor_type"):
         if inner.HasField(kind):
-            tensor = getattr(inner, kind)
-            if len(tensor.shape.dim) > RANK:
+            tensor, sizes = getattr(inner, kind), dimensions(inner)
+            if sizes is None:
                 tensor.ClearField("shape")
-            for dim in tensor.shape.dim:
-                if len(dim.dim_param) > LONGEST_SYMBOL or dim.dim_value < 0:
+            for dim, size in zip(tensor.shape.dim, sizes or (), strict=True):
+                if size is None or len(dim.dim_param) > LONGEST_SYMBOL:
                     dim.Clear()
     return proto
 
@@ -157,8 +154,6 @@ class DeclaredTypes:
     def of(cls, graph: Graph, names: Names) -> DeclaredTypes:
         """Read inputs, outputs, value_info and initializers of every subgraph."""
         table, of_value = TypeTable(), np.zeros(graph.value_count, np.int32)
-        inputs = graph.subgraphs[0].graph.input
-        symbols = {plain_text(dim.dim_param) for info in inputs for dim in info.type.tensor_type.shape.dim[:RANK]}
         numbers: dict[bytes, int] = {}
 
         def read(infos: Iterable[tuple[int, onnx.ValueInfoProto]]) -> None:
@@ -167,7 +162,7 @@ class DeclaredTypes:
                     continue
                 key = info.type.SerializeToString()
                 if (number := numbers.get(key)) is None:
-                    number = numbers[key] = table.add(_without_numbered(info.type, symbols))
+                    number = numbers[key] = table.add(info.type)
                 new, old = table.known[number], table.known[of_value[value]]
                 if new.dtype and (old.shape is None or new.shape is not None):
                     of_value[value] = number
@@ -218,17 +213,6 @@ def weight_sizes(graph: Graph) -> tuple[Column, Column]:
         of_node[:, node] = sizes[key]
     count, nbytes = np.minimum(np.concatenate([of_value, of_node], axis=1), MOST)
     return count, nbytes
-
-
-def _without_numbered(proto: TypeProto, symbols: set[str]) -> TypeProto:
-    """Return a type without dimensions named "unk__7": onnx's inference numbers the unknown ones."""
-    copy = TypeProto()
-    copy.CopyFrom(proto)
-    for dim in copy.tensor_type.shape.dim[:RANK]:
-        name = plain_text(dim.dim_param)
-        if _NUMBERED.fullmatch(name) and name not in symbols:
-            dim.Clear()
-    return copy
 
 
 INTEGERS = 256

@@ -24,14 +24,7 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.match.graph_lists import (
-    Weights,
-    attribute_label,
-    attributes_of,
-    commutative,
-    lists,
-    undocumented,
-)
+from onnx_nb.analysis.match.graph_lists import Weights, attribute_label, attributes_of, commutative, lists, undocumented
 from onnx_nb.analysis.match.node_matching import HOW, Matching, match
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load

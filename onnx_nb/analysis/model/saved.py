@@ -17,24 +17,14 @@ import os
 import stat
 import tokenize
 import types
+import typing
+import wave
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    BinaryIO,
-    Final,
-    Literal,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -67,6 +57,7 @@ Size = Annotated[float, 0]
 _UNREADABLE: Final = (
     *(OSError, ValueError, ArithmeticError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, LookupError),
     *(AttributeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, DecodeError, FeedError),
+    wave.Error,
 )
 
 
@@ -214,7 +205,7 @@ def typed(value: Any, hint: Any, where: str, arrays: Mapping[str, NDArray[Any]] 
         return value
     kind, options = get_origin(hint), get_args(hint)
     part = functools.partial(typed, arrays=arrays)
-    if kind in (Union, types.UnionType):
+    if kind in (typing.Union, types.UnionType):
         if value is None and types.NoneType in options:
             return None
         *others, last = (option for option in options if option is not types.NoneType)

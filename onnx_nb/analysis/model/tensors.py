@@ -24,7 +24,6 @@ from onnx import (
     SparseTensorProto,
     TensorProto,
     TypeProto,
-    ValueInfoProto,
 )
 
 from onnx_nb.analysis.errors import ModelFileError
@@ -427,7 +426,7 @@ class ValueInfo:
     """Declared shape; ``None`` if the rank is not declared, or the value is not a tensor."""
 
 
-def value_info(proto: ValueInfoProto) -> ValueInfo:
+def value_info(proto: onnx.ValueInfoProto) -> ValueInfo:
     """Return the declared type of a graph input or output."""
     if proto.type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):
         return ValueInfo(plain_text(proto.name), type_text(proto.type), None)
@@ -462,11 +461,14 @@ def dimensions(kind: TypeProto) -> Dims | None:
         return None
     return tuple(
         # a negative size means unknown, as in onnxruntime
-        (dim.dim_value if dim.dim_value >= 0 else None)
-        if dim.HasField("dim_value")
-        else plain_text(dim.dim_param) or None
+        (dim.dim_value if dim.dim_value >= 0 else None) if dim.HasField("dim_value") else _symbol(dim.dim_param)
         for dim in tensor.shape.dim
     )
+
+
+def _symbol(text: str | bytes) -> str | None:
+    """Return the name of a dimension; ``None`` for what exporters write at each axis of which they know nothing."""
+    return None if re.fullmatch(r"(\?+|-\d+|None|unk__\d+)?", name := plain_text(text)) else name
 
 
 def _tensor(kind: TypeProto) -> TypeProto.Tensor | TypeProto.SparseTensor:

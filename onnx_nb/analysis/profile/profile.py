@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ def profile(
     model: ModelLike,
     feeds: Any = None,
     *,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     runs: int = 20,
     warmup: int = 2,
     providers: Sequence[str] | None = None,
@@ -59,8 +60,8 @@ def profile(
     ----------
     model
         Any `ModelLike`; it is not changed.
-    feeds
-        One feed in any form that `read_feeds` takes; random values if ``None``.
+    feeds, shapes
+        One feed in any form that `read_feeds` takes; random values if ``None``, whose sizes ``shapes`` gives.
     runs
         Number of runs that are measured.
     warmup
@@ -106,7 +107,7 @@ def profile(
         raise OnnxNbError(message, advice="Use sessions=1 or more, and as many runs or more.")
     source = load(model, providers=providers)
     choices = storage_of(source).options.get("providers")
-    feed = one_feed(source, feeds)
+    feed = one_feed(source, feeds, shapes)
     twin = with_names(source, unique=True)
     graph, flat = Graph.of(twin), inlined_graph(twin)
     parts = list[Profiled]()
@@ -144,15 +145,14 @@ def profile(
         f"{ep} was asked for and {'took no node' if ep in active else 'could not be started'}: other providers ran"
         for ep in idle
     )
-    notes = (*silent, *trace.notes, *([feeds_text(source)] if feeds is None else ()))
-    shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
+    notes = (*silent, *trace.notes, *([feeds_text(source, shapes)] if feeds is None else ()))
     result = profile_of(
         *(source, trace, where, ran_as),
         optimized=program,
         optimization=optimization or "",
         notes=notes,
         providers=tuple(choices),
-        shapes=shapes,
+        shapes={name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)},
         fit=1.0,
         made_with=about,
         is_local=True,

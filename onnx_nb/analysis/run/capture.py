@@ -53,6 +53,7 @@ def capture(
     model: ModelLike,
     feeds: Any = None,
     *,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     tensors: str | Iterable[str] | None = None,
     keep: str | Iterable[str] | Predicate | None = None,
     stop_at: Predicate | None = None,
@@ -74,10 +75,9 @@ def capture(
     ----------
     model
         Any `ModelLike`; it is not changed.
-    feeds
-        Arrays to run the model on, in any form that `read_feeds` takes: a dict of arrays, arrays by position, a file or
-        folder of test data, an iterable of feeds (a dataset, whose statistics are merged), or ``None`` for random
-        values.
+    feeds, shapes
+        Inputs in any form that `read_feeds` takes: a dict of arrays, arrays by position, files, an iterable of feeds (a
+        dataset, whose statistics are merged), or ``None`` for random values, whose sizes ``shapes`` gives.
     tensors
         Names or patterns (``*``, ``?``, ``[…]``) of the values to record; all if ``None``. Only nodes that they depend
         on run.
@@ -147,7 +147,7 @@ def capture(
         raise CaptureError("subprocess and executor are both given.", advice="Leave out one of them.")
     work = CountedWork(progress, count_of(feeds))
     store = Store(limit)
-    inputs = read_feeds(source, feeds)
+    inputs = read_feeds(source, feeds, shapes)
     try:
         if subprocess:
             partials = run_in_subprocess(job, inputs, store, work)
@@ -160,7 +160,7 @@ def capture(
     except BaseException:
         store.close()
         raise
-    return Capture(source, partial, store, feeds_text(source) if feeds is None else "")
+    return Capture(source, partial, store, feeds_text(source, shapes) if feeds is None else "")
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
+import wave
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
@@ -19,28 +21,23 @@ from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
-from onnx_nb.analysis.formatting import closest, plain_text, quoted
-from onnx_nb.analysis.model import saved
+from onnx_nb.analysis.formatting import closest, count_text, plain_text, quoted, shape_text
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.shape_inference import bound
+from onnx_nb.analysis.graph.types import unwrapped
+from onnx_nb.analysis.model import saved, tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.saved import check_file, reading
 from onnx_nb.analysis.model.storage import path_of
-from onnx_nb.analysis.model.tensors import (
-    Dims,
-    dimensions,
-    dimensions_text,
-    fits,
-    input_types,
-    listed,
-    numpy_dtype,
-    type_text,
-    values,
-)
+from onnx_nb.analysis.model.tensors import Dims, dimensions, dimensions_text, input_types, numpy_dtype, type_text
 from onnx_nb.analysis.model.wire import PROTO_LIMIT
-from onnx_nb.analysis.run.random_feeds import random_feeds
+from onnx_nb.analysis.run.random_feeds import feed_shapes, random_feeds
 
 
 @known_arguments
-def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
+def read_feeds(
+    model: ModelLike, feeds: Any = None, shapes: Mapping[str, int | Sequence[int]] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield checked feeds one at a time, from any of these forms.
 
     Parameters
@@ -51,16 +48,20 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
         ``None``
             one of `random_feeds`.
         a dict
-            one feed: an array or torch tensor for each input.
+            one feed: an array or torch tensor for each input, or a file with it: a picture, which gets the layout and
+            size of the input and 0 to 1 (0 to 255 for uint8); a ``.wav`` (−1 to 1); a ``.txt`` with a string in each
+            line; ``.npy``, ``.npz`` or ``.pb``. A warning says what was guessed.
         an array, or a list or tuple of arrays
             one feed, in the order of the inputs.
         a path
-            of a ``.npz`` file with an array for each input; of a ``.npy`` or ``.pb`` file (a serialized TensorProto,
-            SequenceProto or OptionalProto) with the value of one input; of a folder of such files for one feed, named
+            of a ``.npz`` file with an array for each input; of another of these files with the value of one input
+            (``.pb`` is a serialized TensorProto, SequenceProto or OptionalProto); of a folder of such files, named
             after the inputs or ``input_0``, ``input_1``, …; of a folder of ``.npz`` files or of folders
             ``test_data_set_0``, ``test_data_set_1``, …, one feed each.
         any other iterable
             of feeds in these forms: a generator, a ``Dataset``, a ``DataLoader``. It is read as needed.
+    shapes
+        Sizes of made-up feeds, as `random_feeds` takes them, and of pictures.
 
     Yields
     ------
@@ -70,7 +71,7 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
     Raises
     ------
     FeedError
-        If a feed does not fit the model, or a file, which the message names, cannot be read.
+        If a feed does not fit the model, a file cannot be read, or ``shapes`` are given where nothing is made up.
 
     Examples
     --------
@@ -84,25 +85,26 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
     """
     source = load(model)
     if feeds is None:
-        yield random_feeds(source)
+        yield validate_feeds(source, random_feeds(source, shapes=shapes))
     elif isinstance(feeds, Mapping):
-        yield validate_feeds(source, feeds)
+        yield validate_feeds(source, _from_files(source, feeds, shapes))
     elif isinstance(feeds, str | os.PathLike):
         for path in _feed_paths(path_of(feeds)):
             try:
-                yield validate_feeds(source, _from_path(source, path))
+                yield validate_feeds(source, _from_files(source, _from_path(source, path), shapes))
             except FeedError as error:
                 place = _quoted(path)
                 prefix = "" if place in error.message else f"{place}: "
                 raise FeedError(prefix + error.message, advice=error.advice) from error
     elif is_array(feeds) or (isinstance(feeds, list | tuple) and not _is_dataset(source, feeds)):
-        yield validate_feeds(source, _by_position(source, [feeds] if is_array(feeds) else feeds))
+        by_name = _by_position(source, [feeds] if is_array(feeds) else feeds)
+        yield validate_feeds(source, _from_files(source, by_name, shapes))
     elif isinstance(feeds, Iterable):
         for feed in feeds:
-            yield from read_feeds(source, feed)
+            yield from read_feeds(source, feed, shapes)
     elif hasattr(feeds, "__getitem__") and hasattr(feeds, "__len__"):  # a torch Dataset
         for index in range(len(feeds)):
-            yield from read_feeds(source, feeds[index])
+            yield from read_feeds(source, feeds[index], shapes)
     else:
         message = f"feeds are arrays, files or feeds one after another, and {_described(feeds)} is given."
         raise FeedError(message, advice="Give a dict of an array for each input.")
@@ -112,7 +114,7 @@ def _by_position(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     names = [port.name for port in model.inputs]
     if len(arrays) > len(names):
         message = f"{model.name} has {len(names)} inputs, and {len(arrays)} arrays are given."
-        raise FeedError(message, advice=f"Its inputs: {listed(names) or 'none'}.")
+        raise FeedError(message, advice=f"Its inputs: {tensors.listed(names) or 'none'}.")
     return dict(zip(names, arrays, strict=False))
 
 
@@ -149,17 +151,18 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
     kinds, order = input_types(model), [port.name for port in model.inputs]
     files = [path]
     if os.path.isdir(path):  # noqa: PTH112  # as above
-        inside = [entry for entry in entries_of(path) if entry.suffix in (".npy", ".pb")]
-        files = [entry for entry in inside if not re.fullmatch(r"output_\d+", entry.stem)]
+        inside = [entry for entry in entries_of(path) if not re.fullmatch(r"output_\d+", entry.stem)]
+        media = [file for file in inside if file.suffix.lower() in _READERS and file.stem in kinds]
+        files = [file for file in inside if file.suffix in (".npy", ".pb") or file in media]
         if not files and order:
-            advice = "Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
+            advice = f"Put {_SUFFIXES} files in it, named after the inputs or input_0, input_1, …."
             raise FeedError(f"{_quoted(path)} holds no feed.", advice=advice)
     else:
         with reading(path, "a file", FeedError):
             check_file(path)
-        if path.suffix not in (".npz", ".npy", ".pb"):
+        if path.suffix not in (".npz", ".npy", ".pb") and path.suffix.lower() not in _READERS:
             message = f"{_quoted(path)} is not a known kind of feed file."
-            raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
+            raise FeedError(message, advice=f"Give a {_SUFFIXES} file, or a folder of them.")
     if path.suffix == ".npz":
         arrays = read_arrays(path)
         if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(kinds):
@@ -170,14 +173,106 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
         match = re.fullmatch(r"input_(\d+)", file.stem)
         place = int(match[1]) if match else 0 if len(files) == 1 else len(order)
         name = file.stem if file.stem in kinds else order[place] if place < len(order) else ""
-        label, value = ("", read_arrays(file)[""]) if file.suffix == ".npy" else read_pb(file, kinds.get(name))
+        label, value = read_pb(file, kinds.get(name)) if file.suffix == ".pb" else ("", file)
         if label in kinds and file.stem not in kinds:
             name = label
         if not name or name in feed:
             message = f"it is unknown to which input {_quoted(file)} belongs."
-            raise FeedError(message, advice=f"Name it after one of {listed(kinds) or 'none'}.")
+            raise FeedError(message, advice=f"Name it after one of {tensors.listed(kinds) or 'none'}.")
         feed[name] = _viewed(value, kinds.get(name))
     return feed
+
+
+def _from_files(model: Model, feed: Mapping[str, Any], shapes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a feed with the values of the files that it names."""
+    names = [name for name, value in feed.items() if isinstance(value, str | os.PathLike) and not is_array(value)]
+    if shapes and not any(path_of(feed[name]).suffix.lower() in _READERS for name in names):
+        message = "shapes= are sizes of feeds that are made up, and feeds are given."
+        raise FeedError(message, advice="Leave out one of them.")
+    kinds = {name: unwrapped(kind) for name, kind in input_types(model).items() if name in names}
+    return {**feed, **{name: _from_file(model, path_of(feed[name]), name, kinds[name], shapes) for name in kinds}}
+
+
+def _from_file(model: Model, path: Path, name: str, kind: TypeProto, shapes: Mapping[str, Any] | None) -> Any:
+    """Return the value of one input, and warn of what was guessed."""
+    if path.suffix == ".pb":
+        return read_pb(path, kind)[1]
+    if path.suffix in (".npy", ".npz"):
+        arrays = read_arrays(path)
+        if name not in arrays and len(arrays) != 1:
+            raise FeedError(f"{_quoted(path)} holds {tensors.listed(arrays) or 'nothing'}, not input {quoted(name)}.")
+        return _viewed(arrays.get(name, next(iter(arrays.values()))), kind)
+    symbols, overrides = bound(Graph.opened(model), shapes or {})
+    dims, dtype = overrides.get(name) or dimensions(kind), numpy_dtype(kind.tensor_type.elem_type)
+    with reading(path, f"input {quoted(name)}, {type_text(kind)}", FeedError):
+        check_file(path, LARGEST)
+        if path.suffix.lower() not in _READERS or dims is None or dtype is None:
+            raise ValueError(f"give an array, or a {_SUFFIXES} file for an input with a shape")
+        sizes = tuple(symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+        value, about = _READERS[path.suffix.lower()](path, dtype, sizes, feed_shapes(model).get(name, ()))
+    warnings.warn(f"input {quoted(name)} is {path.name}: {about}, as {shape_text(value.shape)}.", stacklevel=2)
+    return value
+
+
+LARGEST: Final = 1 << 26
+"""Maximum number of pixels of a picture, also resized, and of bytes of its file or of a sound or text."""
+
+
+def _picture(path: Path, dtype: np.dtype[Any], dims: Dims, guess: Dims) -> tuple[NDArray[Any], str]:
+    """Return a picture in the layout, size and range of an input; ``guess`` has sizes that it does not declare."""
+    from PIL import Image, ImageOps
+
+    modes: dict[Any, str] = {1: "L", 3: "RGB", 4: "RGBA"}
+    ends = [(at, sizes[at]) for sizes in (dims[-3:], guess[-3:]) for at in (0, -1) if len(sizes) == 3]
+    places = [(at, modes[channels]) for at, channels in ends if channels in modes]
+    if len(dims) > 4 or not places or not (dtype == np.uint8 or "float" in dtype.name):
+        raise ValueError("a picture is for float or uint8 with 1, 3 or 4 channels; give an array, or shapes=")
+    at, mode = places[0]
+    try:  # formats that Pillow reads without another program
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=("BMP", "GIF", "JPEG", "PNG")) as image:
+            if image.width * image.height > LARGEST or image.mode[0] in "IF":
+                raise ValueError(f"it has {image.width:,}×{image.height:,} pixels of mode {image.mode}; give an array")
+            upright = ImageOps.exif_transpose(image).convert(mode)
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(error)) from error
+    height, width = (dim if isinstance(dim, int) else 0 for dim in (dims[-3:-1] if at else dims[-2:]))
+    height = height or round(upright.height * width / upright.width) or upright.height
+    width = width or round(upright.width * height / upright.height) or 1
+    if width * height > LARGEST:
+        raise ValueError(f"the input takes {width:,}×{height:,} pixels; give an array")
+    pixels = np.asarray(upright.resize((width, height), Image.Resampling.BILINEAR)).reshape(height, width, -1)
+    value = pixels if dtype == np.uint8 else (pixels / np.float32(255)).astype(dtype)
+    about = f"{upright.width}×{upright.height} pixels, {mode}, {'0 to 255' if dtype == np.uint8 else '0 to 1'}"
+    return (value if at else value.transpose(2, 0, 1))[(None,) * (len(dims) - 3)], f"{about}, {'HWC' if at else 'CHW'}"
+
+
+def _sound(path: Path, dtype: np.dtype[Any], dims: Dims, _guess: Dims) -> tuple[NDArray[Any], str]:
+    """Return a sound, mono unless the input has as many channels. Samples of one byte have no sign."""
+    with wave.open(str(path), "rb") as sound:
+        rate, channels, width = sound.getframerate(), sound.getnchannels(), sound.getsampwidth()
+        data = sound.readframes(min(sound.getnframes(), path.stat().st_size // (channels * width)))
+    numbers = np.zeros((len(data) // width, 4), np.uint8)
+    numbers[:, 4 - width :] = np.frombuffer(data, np.uint8).reshape(-1, width) ^ (128 if width == 1 else 0)
+    value = (numbers.view("<i4").reshape(-1, channels).T / (1 << 31)).astype(dtype)
+    if "float" not in dtype.name:
+        raise ValueError("a sound is for float; give an array")
+    value = value if dims[-2:-1] == (channels,) else value.mean(axis=0, keepdims=True)
+    about = f"{count_text(channels, 'channel')}, {rate} Hz, −1 to 1"
+    return value[0] if len(dims) == 1 else value[(None,) * (len(dims) - 2)], about
+
+
+def _text(path: Path, dtype: np.dtype[Any], dims: Dims, _guess: Dims) -> tuple[NDArray[Any], str]:
+    """Return a text as one string, or its lines along the axis that is open."""
+    if dtype.kind != "O":
+        raise ValueError("a text is for strings; give an array")
+    axis = next((axis for axis, dim in enumerate(dims) if dim != 1), None)
+    text = path.read_text("utf-8")
+    lines = np.array([text] if axis is None else text.splitlines(), object)
+    return lines.reshape([-1 if at == axis else 1 for at in range(len(dims))]), count_text(len(lines), "string")
+
+
+_READERS: Final = {".wav": _sound, ".txt": _text, **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".gif"), _picture)}
+_SUFFIXES: Final = ".npz, .npy, .pb, .jpg, .png, .wav or .txt"
 
 
 def _quoted(path: Path) -> str:
@@ -213,7 +308,7 @@ def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -
     if isinstance(message, TensorProto):
         if message.data_location == TensorProto.EXTERNAL:
             raise FeedError(f"{what} refers to another file for its values.", advice="Store them in it.")
-        return values(message, what)
+        return tensors.values(message, what)
     if isinstance(message, SequenceProto):
         elements = [*message.tensor_values, *message.sequence_values, *message.optional_values]
         if len(message.tensor_values) != len(elements) or message.sparse_tensor_values or message.map_values:
@@ -253,8 +348,8 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
     Raises
     ------
     FeedError
-        If an input is missing or unknown, or its type, rank or a dimension differs from the declared one, or
-        dimensions with the same symbol differ. The message states the expected and the given type.
+        If an input is missing or unknown, or its type, rank or a size differs from the declared one. The message states
+        the expected and the given type. Sizes that differ though they have one name are only a warning.
 
     Examples
     --------
@@ -270,7 +365,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
     entries = input_types(source)
     for name in feeds:
         if name not in entries:
-            near = listed(closest(str(name), entries) or entries) or "none"
+            near = tensors.listed(closest(str(name), entries) or entries) or "none"
             raise FeedError(f"{source.name} has no input {quoted(str(name))}.", advice=f"Its inputs: {near}.")
     missing = [
         name
@@ -278,7 +373,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
         if name not in feeds and name not in source.initializers and not kind.HasField("optional_type")
     ]
     if missing:
-        inputs = listed(missing, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
+        inputs = tensors.listed(missing, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
         raise FeedError(f"{source.name} also needs {inputs}.", advice="Give an array for each input.")
     sizes: dict[str, tuple[int, str]] = {}
     arrays = {}
@@ -323,7 +418,7 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
     dims = dimensions(kind)
     if dims is None:
         return array
-    if not fits(dims, array.shape):
+    if not tensors.fits(dims, array.shape):
         raise FeedError(mismatch, advice=_reshaping(dims, array.shape))
     for axis, (dim, size) in enumerate(zip(dims, array.shape, strict=True)):
         if not isinstance(dim, str):
@@ -331,17 +426,18 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
         first, where = sizes.setdefault(dim, (size, f"axis {axis} of {what}"))
         if first != size:
             message = f"axis {axis} of {what} has size {size}, but dimension {quoted(dim)} has size {first} at {where}."
-            raise FeedError(message, advice="Give arrays that agree.")
+            # onnxruntime runs it, unless a node needs equal sizes or it reuses memory
+            warnings.warn(message, stacklevel=2)
     return array
 
 
 def _reshaping(dims: Dims, shape: tuple[int, ...]) -> str:
     """Return advice for common mistakes in shapes."""
-    if fits(dims, (1, *shape)):
+    if tensors.fits(dims, (1, *shape)):
         return "The first axis is missing: use array[None]."
-    if shape[:1] == (1,) and fits(dims, shape[1:]):
+    if shape[:1] == (1,) and tensors.fits(dims, shape[1:]):
         return "There is one axis too many: use array[0]."
-    if len(shape) == 4 and fits(dims, tuple(shape[axis] for axis in (0, 3, 1, 2))):
+    if len(shape) == 4 and tensors.fits(dims, tuple(shape[axis] for axis in (0, 3, 1, 2))):
         return "The channels come first: use array.transpose(0, 3, 1, 2)."
     return ""
 

@@ -76,6 +76,7 @@ def run(
     model: ModelLike,
     feeds: Any = None,
     *,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     outputs: Iterable[str] | None = None,
     providers: Sequence[str] | None = None,
     optimize: bool = True,
@@ -86,9 +87,9 @@ def run(
     ----------
     model
         Any `ModelLike`.
-    feeds
+    feeds, shapes
         One feed in any form that `read_feeds` takes: a dict of arrays, arrays in the order of the inputs, torch
-        tensors, a file or folder of test data, or ``None`` for random values.
+        tensors, files, or ``None`` for random values, whose sizes ``shapes`` gives.
     outputs
         Names of tensors of the main graph, including intermediate ones; the model's outputs if ``None``.
     providers
@@ -116,7 +117,7 @@ def run(
     {'a': array([-0., -0.], dtype=float32), 'y': array([1., 1.], dtype=float32)}
     """
     source = load(model)
-    feed = one_feed(source, feeds)
+    feed = one_feed(source, feeds, shapes)
     return run_session(_session_of(source, outputs, providers, optimize=optimize), feed, name=source.name)
 
 
@@ -185,9 +186,9 @@ def _session_of(model: Model, outputs: Any, providers: Any, *, optimize: bool) -
     return former[1]
 
 
-def one_feed(model: Model, feeds: Any) -> dict[str, Any]:
+def one_feed(model: Model, feeds: Any, shapes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the only feed of ``feeds``."""
-    several = feeding.read_feeds(model, feeds)
+    several = feeding.read_feeds(model, feeds, shapes)
     first = next(several, None)
     if first is None or next(several, None) is not None:
         message = f"{'no feed' if first is None else 'more than one feed'} is given, and a model runs on one."

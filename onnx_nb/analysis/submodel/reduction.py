@@ -19,7 +19,7 @@ import tempfile
 import time
 import types
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -184,6 +184,7 @@ def reduce(
     check: Check | str,
     feeds: Any = None,
     *,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     subprocess: bool = False,
     progress: Progress | None = None,
 ) -> Reduction:
@@ -202,8 +203,8 @@ def reduce(
         command, such as ``"python check.py {model} {feeds}"``, where ``{model}`` and ``{feeds}`` are the paths of a
         .onnx and a .npz file: it exits with 0 where all is right, with 125 where it cannot tell, and with anything
         else, or by a signal, where the fault shows.
-    feeds
-        One feed of the whole model, as `read_feeds` takes it; random values if ``None``.
+    feeds, shapes
+        One feed of the whole model, as `read_feeds` takes it; random values if ``None``, whose sizes ``shapes`` gives.
     subprocess
         Do this run in a separate process, for a model that crashes.
     progress
@@ -236,7 +237,7 @@ def reduce(
     {'a': array([-1.,  1.], dtype=float32)}
     """
     whole = load(model)
-    feed = one_feed(whole, feeds)
+    feed = one_feed(whole, feeds, shapes)
     search = _Search(whole, check, feed, progress)
     search.check_whole()
     is_partial = False

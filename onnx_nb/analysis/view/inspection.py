@@ -126,7 +126,7 @@ def _parameters(cost: Cost) -> tuple[str, str]:
     return "parameters", f"{scaled_text(cost.parameters)}, {bytes_text(cost.parameter_bytes)}"
 
 
-def _bound(bound: Mapping[str, int]) -> list[tuple[str, str]]:
+def _bound(bound: Mapping[str, str]) -> list[tuple[str, str]]:
     return [("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items()))] if bound else []
 
 
@@ -217,7 +217,7 @@ class Selection:
     """Tensors that other nodes read or that are model outputs."""
     obstacle: str
     """Sentence with the reason why the selection cannot be extracted; empty if it can."""
-    bound: Mapping[str, int]
+    bound: Mapping[str, str]
     """Open dimensions of the model, and the sizes for which the cost is counted."""
 
     @property

@@ -18,15 +18,17 @@ from onnx_nb.analysis.arguments import check_choice, known_arguments
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.cost.costs import Costs, costs
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest, count_text, quoted
+from onnx_nb.analysis.formatting import closest, count_text, quoted, shape_text
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.types import unwrapped
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.saved import read_json, reading
+from onnx_nb.analysis.model.tensors import dimensions, input_types
 from onnx_nb.analysis.profile.result import Kernel, Profile
-from onnx_nb.analysis.run.random_feeds import feed_shapes, open_sizes
+from onnx_nb.analysis.run.random_feeds import feed_shapes
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 
 if TYPE_CHECKING:
@@ -387,18 +389,24 @@ def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, ND
     return label, *_named(graph, max(candidate, reference, key=lambda side: len(there.intersection(side))))
 
 
-def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
-    """Return `costs` with the sizes that `random_feeds` chooses for open dimensions, and these sizes."""
-    source = load(model)
+def free_sizes(model: ModelLike) -> dict[str, int | tuple[int, ...]]:
+    """Return what `random_feeds` chooses, as ``shapes=``: sizes by name, and shapes of inputs with nameless axes."""
+    kinds, sizes = input_types(load(model)), dict[str, int | tuple[int, ...]]()
+    for name, shape in feed_shapes(model).items():
+        dims = dimensions(unwrapped(kinds[name])) or (None,)
+        named = {dim: size for dim, size in zip(dims, shape, strict=False) if isinstance(dim, str)}
+        sizes.update({name: shape} if None in dims and shape else named)
+    return sizes
 
-    def compute() -> tuple[Costs, Mapping[str, int]]:
-        totals, bound = costs(source), dict[str, int]()
-        if totals.unbound:
-            bound = {str(key): size for key, size in open_sizes(source).items() if key in totals.unbound}
-            totals = costs(source, feed_shapes(source))
-        return totals, bound
 
-    return cached(source, run_costs, compute)
+def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, str]]:
+    """Return `costs` with the sizes that `random_feeds` chooses for open dimensions, and these sizes as text."""
+
+    def compute() -> tuple[Costs, Mapping[str, str]]:
+        free = free_sizes(model)
+        return costs(model, free), {name: shape_text(size) for name, size in free.items()}
+
+    return cached(load(model), run_costs, compute)
 
 
 def _profiled(graph: Graph, profile: Profile, label: str, reduce: Aggregate) -> tuple[Floats, Floats]:

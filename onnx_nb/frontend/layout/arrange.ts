@@ -3,7 +3,7 @@
 import type { Columns } from "../protocol/columns.ts";
 import type { Direction } from "../protocol/host.ts";
 import { integer } from "../scene/formatting.ts";
-import { briefType, elide, type Measure, TEXT, typeText } from "../scene/labels.ts";
+import { briefType, elide, elideType, type Measure, TEXT, typeText } from "../scene/labels.ts";
 import { BOX } from "../scene/scene.ts";
 import { BORDER, type ScopeGraph, scopesOf } from "../scene/scopegraph.ts";
 import type { Arrangement, Cache, DividableLayout } from "./cache.ts";
@@ -282,7 +282,7 @@ export function spokenFor(scope: ScopeGraph, e: number, measure: Measure): numbe
 export function edgeText(columns: Columns, value: number, measure: Measure, count = 1): string {
   const { brief = false } = measure;
   const fullText = brief ? briefType(columns, value) : typeText(columns, value);
-  const type = elide(fullText, brief ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
+  const type = elideType(fullText, brief ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure);
   if (count === 1) return type;
   return brief ? `${type} +${integer(count - 1)}` : `${integer(count)} tensors ${type}`.trimEnd();
 }

@@ -26,6 +26,7 @@ import {
   settle,
 } from "../ui/dom.ts";
 import { failureNote } from "../ui/task.ts";
+import { createSizes } from "./sizes.ts";
 import { createValues } from "./values.ts";
 import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 
@@ -57,7 +58,7 @@ export function createInspector(view: ViewContext): Panel {
     const values = host.live ? host.values : undefined;
     if (target === null) {
       root.append(...overview(columns));
-      if (values !== undefined) root.append(captureAll(view, round));
+      if (values !== undefined) root.append(captureAll(view, round), createSizes(values, round));
       return;
     }
     const { kind, id } = target;

@@ -131,6 +131,13 @@ export class FakeHost implements GraphHost {
 /** A host that knows the numbers 0 … 23 as a tensor of 2×3×4, once captured. */
 export class FakeValues implements ValueHost {
   readonly captures: (number | null)[] = [];
+  /** name, chosen size, usual size */
+  rows: (readonly [string, string, string])[] = [];
+  readonly chosen: unknown[] = [];
+  sizes = async (shapes: unknown): Promise<(readonly [string, string, string])[]> => {
+    if (shapes !== null) this.chosen.push(JSON.parse(JSON.stringify(shapes)));
+    return this.rows;
+  };
   readonly places: Place[] = [];
   runCapture: () => Promise<string> = () => Promise.resolve("captured");
 

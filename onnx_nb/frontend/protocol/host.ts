@@ -92,6 +92,11 @@ export interface Place {
 export interface ValueHost {
   /** runs the model and reads one tensor, or all for null; returns a message */
   capture(value: number | null, progress: Progress, signal: AbortSignal): Promise<string>;
+  /** chooses sizes of made-up inputs, null to keep them; returns each one's name, its chosen size, and its usual one */
+  sizes(
+    shapes: Record<string, unknown> | null,
+    signal: AbortSignal,
+  ): Promise<readonly (readonly [string, string, string])[]>;
   /** null if nothing is known yet */
   statistics(value: number, progress: Progress, signal: AbortSignal): Promise<StatisticsReply | null>;
   page(value: number, place: Place, signal: AbortSignal): Promise<CellsPage>;

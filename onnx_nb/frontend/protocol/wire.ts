@@ -119,6 +119,12 @@ export interface ShapesRequest {
   readonly shapes?: Readonly<Record<string, unknown>>;
 }
 
+/** Sizes of made-up inputs, as lists. */
+export interface SizesRequest {
+  readonly shapes?: Readonly<Record<string, unknown>>;
+  readonly choice?: boolean;
+}
+
 /** Numbers of nodes and scopes that color the boxes. */
 export interface OverlayReply {
   readonly label: string;
@@ -251,6 +257,7 @@ export interface Verbs {
   readonly discard: readonly [Record<string, never>, null];
   readonly page: readonly [PageRequest, null];
   readonly capture: readonly [CaptureRequest, string];
+  readonly sizes: readonly [SizesRequest, readonly (readonly [string, string, string])[]];
   readonly statistics: readonly [ValueRequest, StatisticsReply | null];
   readonly values: readonly [CellsRequest, CellsReply];
   readonly npy: readonly [ValueRequest, null];

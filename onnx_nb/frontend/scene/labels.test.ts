@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { formatCompact } from "./formatting.ts";
-import { briefly, briefType, elide, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
+import { briefly, briefType, elide, elideType, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
 import { BOX, type Label } from "./scene.ts";
 
 function widthOf(label: Label, kind: number): number {
@@ -145,6 +145,18 @@ describe("labels", () => {
     expect(elide("🦊".repeat(100), 60, 10, false, measure)).toMatch(/^🦊+…$/u);
     expect(elide("a\nb\tc", 100, 10, false, measure)).toBe("a b c");
     expect(elide("anything", 1, 10, false, measure)).toBe("…");
+  });
+
+  test.each([
+    ["p2o.DynamicDimension.0×192×?×?", 80, "d0×192×?×?"],
+    ["p2o.DynamicDimension.0×192×p2o.DynamicDimension.1×? f32", 120, "d0×192×d1×? f32"],
+    ["batch×6*((height−1)//2)×768", 100, "batch×6*((…×768"],
+    ["batch×sequence_length×1024×1280", 92, "b…×s…×1024×1280"],
+    ["1×3×224×224", 60, "1×3×224×…"],
+    ["1280×1280", 20, "…"],
+    ["batch×768", 200, "batch×768"],
+  ])("shorten the symbols of %s, and never its digits", (type, width, text) => {
+    expect(elideType(type, width, 10, false, (shown) => 6 * shown.length)).toBe(text);
   });
 
   test("shorten dtypes and count large numbers", () => {

@@ -151,6 +151,30 @@ export function elide(
   return low <= 0 ? "…" : shorten(low);
 }
 
+/** Lengths to which the symbols of a shape are cut, one after another, until it fits. */
+const SYMBOL_LENGTHS = [24, 12, 8, 5, 3, 2];
+
+/** Returns a type of at most `width` px: its symbols become short, and axes are left out, before a digit is. */
+export function elideType(text: string, width: number, fontPx: number, bold: boolean, measure: Measure): string {
+  const whole = elide(text, width, fontPx, bold, measure, "middle");
+  const dtype = / \S+$/.exec(text.slice(-MAX_MEASURED_CHARACTERS))?.[0] ?? "";
+  const axes = text.slice(0, text.length - dtype.length).split("×", 20);
+  if (whole === text || axes.length === 1) return whole;
+  const shapes = SYMBOL_LENGTHS.map((length) => axes.map((axis) => shortAxis(axis, length)));
+  const beginnings = axes.map((_, at) => [...shapes[shapes.length - 1].slice(0, axes.length - 1 - at), "…"]);
+  const texts = [...shapes, ...beginnings].map((parts) => parts.join("×") + dtype);
+  const fitting = texts.find((shorter) => measure(shorter, fontPx, bold) <= width);
+  return elide(fitting ?? text, width, fontPx, bold, measure, "middle");
+}
+
+/** Returns an axis with at most `length` characters of a symbol: "d0" for "p2o.DynamicDimension.0", or "seq…". */
+function shortAxis(axis: string, length: number): string {
+  if (axis.length <= length || /^\d+$/.test(axis)) return axis;
+  const [, initial = "", number = ""] = /([a-z])[a-z]*[\W_]?(\d+)$/i.exec(axis.slice(-60)) ?? [];
+  const numbered = initial.toLowerCase() + number;
+  return numbered !== "" && numbered.length <= length ? numbered : `${axis.slice(0, length - 1)}…`;
+}
+
 function fitNode(columns: Columns, node: number, measure: Measure): FittedLabel {
   const domain = columns.domainOf(node);
   const op = columns.opOf(node);
@@ -249,7 +273,7 @@ function fitPill(columns: Columns, value: number, measure: Measure): FittedLabel
   const name = columns.valueNameOf(value);
   const fullType = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
   const type = measure.brief === true ? "" : fullType; // its edge shows it as well
-  const sub = elide(type, 200, TEXT.pill, true, measure, "middle");
+  const sub = elideType(type, 200, TEXT.pill, true, measure);
   const typeWidth = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
   const title = elide(name, PILL.maxWidth - 2 * PILL.side - typeWidth, TEXT.pill, true, measure, "middle");
   return {

@@ -266,10 +266,6 @@ def test_torch_tensors_without_values_are_refused() -> None:
         ({"x": X[None]}, r"given float32 \[1, 2, 3\]\. There is one axis too many: use array\[0\]\."),
         ({"x": X[:, :2]}, r"takes float32 \[batch, 3\], and is given float32 \[2, 2\]"),
         ({"table": TABLE.T}, r"takes float32 \[4, 3\], and is given float32 \[3, 4\]"),
-        (
-            {"ids": IDS[:1]},
-            r"axis 0 of input 'ids' has size 1, but .* 'batch' has size 2 at axis 0 of input 'x'",
-        ),
         ({"x": None}, r"given a NoneType, not an array"),
         ({"x": [1.0]}, r"given a list, not an array\. Use numpy.asarray\(…, dtype='float32'\)"),
         ({"x": np.array([["a", "b", "c"]])}, r"is given str"),
@@ -401,9 +397,9 @@ def test_what_a_file_is_packed_of_is_bounded(tmp_path: Path, monkeypatch: pytest
 
 
 def test_paths_that_hold_nothing_to_read(tmp_path: Path) -> None:
-    (tmp_path / "picture.png").write_bytes(b"")
-    with pytest.raises(FeedError, match=r"picture.png' is not a known kind of feed file\. Give a .npz"):
-        next(read_feeds(MODEL, tmp_path / "picture.png"))
+    (tmp_path / "notes.md").write_bytes(b"")
+    with pytest.raises(FeedError, match=r"notes.md' is not a known kind of feed file\. Give a .npz"):
+        next(read_feeds(MODEL, tmp_path / "notes.md"))
     os.mkfifo(tmp_path / "pipe.npz")
     with pytest.raises(FeedError, match="is not an ordinary file"):
         next(read_feeds(MODEL, tmp_path / "pipe.npz"))
@@ -495,7 +491,7 @@ def test_random_feeds_have_the_shapes_asked_for() -> None:
         ({"x": 3}, r"shapes\['x'\] is 3, and the input takes"),
         ({"batch": -1}, "sizes are whole numbers from 0"),
         ({"batch": 1.5}, "sizes are whole numbers from 0"),
-        ({"x": (2, 3), "ids": (3,)}, "dimension 'batch' is given sizes 2 and 3"),
+        ({"x": (2, 3), "batch": 3}, "dimension 'batch' is given sizes 2 and 3"),
     ):
         with pytest.raises(FeedError, match=message):
             random_feeds(MODEL, shapes=shapes)  # type: ignore[arg-type]
