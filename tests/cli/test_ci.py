@@ -260,7 +260,7 @@ def test_inputs_of_the_action_are_no_code(repository: Path) -> None:
     )
     assert status == 2
     assert "is no condition" in output
-    for name, words in (("feeds", "cannot be read"), ("shapes", "is no shape")):
+    for name, words in (("feeds", "cannot be read"), ("shapes", "has no numbers")):
         inputs = {"base": "HEAD", "fail": "sqnr < 3 dB", name: '$(touch owned)\n"; touch owned', "paths": "data"}
         status, output, _ = run_action(repository, inputs)
         assert status != 0

@@ -50,7 +50,7 @@ def test_a_bare_proto_shows_the_view_instead_of_its_text(shell: Any) -> None:
     shell.run_line_magic("load_ext", "onnx_nb")
     data = shown(shell, proto)
     assert WIDGET in data
-    assert data["text/plain"] == "Model('branches', 9 nodes, 20 B, opset 17)"
+    assert data["text/plain"] == "Model('branches', 9 nodes, 36 B, opset 17)"
     shell.run_line_magic("unload_ext", "onnx_nb")
     assert shown(shell, proto) == before
 
@@ -67,7 +67,7 @@ def test_a_notebook_that_no_browser_showed_is_not_blank() -> None:
     page, _ = exporter.from_notebook_node(notebook)
     text = re.sub(r"<script.*?</script>|<[^>]*>", "", page, flags=re.DOTALL)
     assert text.count("Graph of branches: 9 nodes") == 2, "also in a box"
-    assert "9 nodes, 5 parameters" in text
+    assert "9 nodes, 9 parameters" in text
 
 
 def test_the_picture_is_empty_in_a_page_that_will_draw_it_and_a_text_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
