@@ -117,7 +117,7 @@ def write_model(
     for file_path in (path, *map(path.with_name, contents)):
         if storage.reads(file_path):
             raise ModelFileError(
-                f"{quoted(str(file_path))} cannot be replaced by a model, {label}, which is read from it.",
+                f"{quoted(str(file_path))} cannot be replaced: {label} is read from it.",
                 advice="Save under another name.",
             )
     total = inner_bytes + sum(weight.extent.nbytes for weight in outside.values())
