@@ -90,7 +90,9 @@ def outcomes(path: Path) -> dict[str, Any]:
             note(f"onnx-nb {name}", lambda a=arguments: _command(a, path, folder))  # type: ignore[misc]
     proto = onnx.load(path)
     try:
-        feeds = onnx_nb.random_feeds(path)
+        model = onnx_nb.load(path)
+        onnx_nb.run(model)  # which finds out what suits the model
+        feeds = onnx_nb.random_feeds(model)
         outputs = plain(proto, feeds, optimize=True)
     except Exception as error:  # noqa: BLE001  # onnxruntime has many
         said["onnxruntime on these feeds"] = f"failed: {error}", 0.0
