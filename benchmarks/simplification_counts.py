@@ -59,7 +59,8 @@ def simplified(tool: str, path: Path) -> Path | None:
         measured({tool: Way(statement, f"import onnx, {tool}")}, given, rounds=1, timeout=LIMIT)
         target.touch()  # empty if it failed
 
-    name = path.relative_to(models.CACHE).with_suffix("")
+    is_ours = path.is_relative_to(models.CACHE)
+    name = path.relative_to(models.CACHE if is_ours else path.parents[2]).with_suffix("")
     found = models.cached(f"{tool}-{importlib.metadata.version(tool)}/{name}.onnx", build)
     return found if found.stat().st_size else None
 

@@ -89,6 +89,9 @@ def outcomes(path: Path) -> dict[str, Any]:
         for name, arguments in COMMANDS.items():
             note(f"onnx-nb {name}", lambda a=arguments: _command(a, path, folder))  # type: ignore[misc]
     proto = onnx.load(path)
+    for tensor in proto.graph.initializer:  # onnx sets it where it has read a file of weights
+        if tensor.data_location == onnx.TensorProto.DEFAULT:
+            tensor.ClearField("data_location")
     try:
         model = onnx_nb.load(path)
         onnx_nb.run(model)  # which finds out what suits the model
