@@ -413,8 +413,10 @@ def _of_body(case: Case) -> tuple[float, float] | None:
     function = operators.body(proto, version, kinds)
     if function is None:
         return None
+    # names may be bytes
     names = [name and f"input {place}" for place, name in enumerate(case.node.input)]
-    node = onnx.NodeProto(op_type="Body", domain="body", input=names, output=case.node.output)
+    results = [name and f"output {place}" for place, name in enumerate(case.node.output)]
+    node = onnx.NodeProto(op_type="Body", domain="body", input=names, output=results)
     node.attribute.extend(case.node.attribute)
     function.name, function.domain = node.op_type, node.domain
     read = zip(names, kinds, case.values, strict=True)

@@ -543,6 +543,7 @@ class _Check:
             distance = f", where onnxruntime's own optimization moves {quoted(name)} by {far:.2g}"
             # a few values may be far, but not all of them
             is_near = errors.max_abs <= NOISE * far and errors.rmse <= NOISE * rmse
+            is_near = is_near and 8 * errors.outside <= errors.count
             if is_near and max(share, errors.relative_error) <= CONTRADICTED_ERROR:
                 self._rounding = distance
             else:
