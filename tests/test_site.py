@@ -51,7 +51,8 @@ def test_the_answers_to_how_do_i_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert names["c"].message
     assert names["outputs"]
     assert names["parts"]
-    assert names["arrays"]
+    assert names["origin"] is None  # all finite
+    assert {type(array) for array in names["arrays"].values()} == {np.ndarray}
     with torch.no_grad():
         np.testing.assert_allclose(
             onnx_nb.run("model.onnx", names["feeds"])[names["model"].outputs[0].name], net(*args), rtol=1e-4, atol=1e-5
