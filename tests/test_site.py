@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,11 @@ import onnx_nb
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+ANSWERS = re.findall(
+    r"^## (.*?)\n(.*?)(?=^## |\Z)", (DOCS / "how-to.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
+TASKS = {title: text for title, text in ANSWERS if "```py\n" in text}
+"""Title → text of each answer that runs on the model of a package."""
 
 
 def test_each_public_name_is_in_the_reference_once() -> None:
@@ -44,10 +51,34 @@ def test_the_answers_to_how_do_i_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert names["c"].message
     assert names["outputs"]
     assert names["parts"]
-    assert names["arrays"]
+    assert names["origin"] is None  # all finite
+    assert {type(array) for array in names["arrays"].values()} == {np.ndarray}
     with torch.no_grad():
         np.testing.assert_allclose(
             onnx_nb.run("model.onnx", names["feeds"])[names["model"].outputs[0].name], net(*args), rtol=1e-4, atol=1e-5
         )
     for written in ("block.onnx", "smaller.onnx", "big.onnx", "report.html", "mixed.onnx"):
         assert tmp_path.joinpath(written).stat().st_size > 0
+
+
+@pytest.mark.filterwarnings("ignore:input 'x' is page.png")
+@pytest.mark.parametrize("title", TASKS)
+def test_a_task_prints_what_the_page_says(
+    title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packages = re.findall(r'distribution\("(.+?)"\)', TASKS[title])
+    if missing := set(packages) - {entry.metadata["Name"] for entry in importlib.metadata.distributions()}:
+        pytest.skip(f"needs the model of {', '.join(missing)}: pip install --no-deps, as the page says")
+    programs = re.findall(r'run\(\["(.+?)"|program (\w+)$', TASKS[title], re.MULTILINE)
+    if absent := [name for pair in programs for name in pair if name and not shutil.which(name)]:
+        pytest.skip(f"needs the program {', '.join(absent)}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"^```py\n(.*?)^```\n\n```text\n(.*?)^```", TASKS[title], re.MULTILINE | re.DOTALL)
+    for block, printed in blocks:
+        exec(block, names)  # noqa: S102 - our own page
+        assert capsys.readouterr().out == printed
+    for picture in re.findall(r"\((how-to-\w+\.png)\)", TASKS[title]):
+        assert tmp_path.joinpath(picture).stat().st_size > 0
+        assert 0 < DOCS.joinpath(picture).stat().st_size < 150_000
