@@ -56,12 +56,12 @@ def middle(path: Path) -> str:
     """Return an output of the middle one of the nodes that depend on an input."""
     graph = onnx_nb.load(path).proto.graph
     fed = {value.name for value in graph.input} - {value.name for value in graph.initializer}
-    reached: list[str] = []
+    results: list[str] = []
     for node in graph.node:
         if fed & set(node.input):
             fed |= set(node.output) - {""}
-            reached.append(str(node.output[0]))
-    return reached[len(reached) // 2]
+            results.append(str(node.output[0]))
+    return results[len(results) // 2]
 
 
 class Drive:

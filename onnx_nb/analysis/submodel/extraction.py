@@ -245,12 +245,12 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
     read = {value for node in members for value in flow.reads(node)}
     weights = weights_of(graph, members, starts, ends)
     outer_values = {value for node in members for value in graph.outer_values(node).tolist()}
-    inside, values = list(members), list(weights)
-    for node in inside:  # and what is in its bodies
+    nodes, values = list(members), list(weights)
+    for node in nodes:  # and what is in its bodies
         for frame in (graph.subgraphs[number] for number in graph.bodies(node)):
-            inside += range(frame.start, frame.stop)
+            nodes += range(frame.start, frame.stop)
             values += frame.weights.tolist()
-    held = [*weight_tensors(graph, values), *(entry for n in inside for _, entry in constants_of(graph.nodes[n]))]
+    tensors = [*weight_tensors(graph, values), *(entry for n in nodes for _, entry in constants_of(graph.nodes[n]))]
     return ExtractionPlan(
         inputs=tuple(names[value] for value in starts),
         outputs=tuple(names[value] for value in ends),
@@ -263,7 +263,7 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
         suggestion=tuple(names[value] for value in suggestion),
         alternative=tuple(names[value] for value in alternative),
         warning=warning,
-        nbytes=sum(weight_info("", tensor).nbytes for tensor in held),
+        nbytes=sum(weight_info("", tensor).nbytes for tensor in tensors),
     )
 
 
