@@ -116,6 +116,8 @@ class Drive:
             group.get_by_label(f"Size of {name}", exact=True).fill(size)
         self.graph.press("Capture again")
         expect(self.bar).to_contain_text(re.compile(r"✓ Captured \d+ values in 1 run on random inputs"))
+        for size in self.sizes.values():  # not those of the first one
+            expect(self.bar).to_contain_text(size.replace("x", "×"))
 
     def look(self) -> None:
         """Click a tensor; its numbers are those of the capture."""
