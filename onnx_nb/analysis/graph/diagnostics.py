@@ -106,7 +106,7 @@ def structural_problems(graph: Graph, duplicates: Iterable[tuple[int, int]]) -> 
     for index, (op, domain) in enumerate(graph.operators):
         label_, where, version = f"operator {quoted(op)}", quoted(domain or "ai.onnx"), graph.opsets.get(domain)
         kind = "unknown_domain"
-        if (op, domain) in local:
+        if (op, domain) in local or (not domain and operators.is_contributed(op, domain)):
             continue
         if domain and domain not in operators.known_domains():
             message = f"{label_} is of the unknown domain {where}: it needs a custom-op library"

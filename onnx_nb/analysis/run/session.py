@@ -530,7 +530,9 @@ def _cause(error: Exception) -> str:
 
 
 def _failed(name: str, error: Exception) -> OnnxNbError:
-    return OnnxNbError(f"{REFUSAL} {name}: {_cause(error)}")
+    op, _, label = name.partition(" ")
+    again = f"Non-zero status code returned while running {op} node. Name:{label} "
+    return OnnxNbError(f"{REFUSAL} {name}: {_cause(error).replace(again, '')}")
 
 
 @functools.cache

@@ -544,8 +544,9 @@ _QUOTES = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 def _node_names(part: Part, _: dict[str, str]) -> list[str | None]:
-    """Read the scopes from node names: "/encoder/layer.0/MatMul"."""
+    """Read the scopes from node names: "/encoder/layer.0/MatMul"; of "a/conv;a/conv__55", fused by TFLite, "a/conv"."""
     names = (part.graph.names[item][len(part.prefix) :] for item in part.items.tolist())
+    names = (name.partition(";")[0] + "/" if ";" in name else name for name in names)
     return [name.rpartition("/")[0] if "/" in name else None for name in names]
 
 

@@ -26,7 +26,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
-from onnx_nb.analysis.model.tensors import attribute
+from onnx_nb.analysis.model.tensors import attribute, constants_of
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes
 from onnx_nb.analysis.submodel.assembly import assemble, functions_of, main_value, weight_tensors, weights_of
 
@@ -81,7 +81,7 @@ class ExtractionPlan:
     warning: str
     """Warning if far more nodes are taken than are between the inputs and the outputs; else empty."""
     nbytes: int
-    """Bytes of the weights taken."""
+    """Bytes of the weights taken, those of Constants and bodies among them; not those of local functions."""
 
     @property
     def message(self) -> str:
@@ -245,6 +245,12 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
     read = {value for node in members for value in flow.reads(node)}
     weights = weights_of(graph, members, starts, ends)
     outer_values = {value for node in members for value in graph.outer_values(node).tolist()}
+    nodes, values = list(members), list(weights)
+    for node in nodes:  # and what is in its bodies
+        for frame in (graph.subgraphs[number] for number in graph.bodies(node)):
+            nodes += range(frame.start, frame.stop)
+            values += frame.weights.tolist()
+    tensors = [*weight_tensors(graph, values), *(entry for n in nodes for _, entry in constants_of(graph.nodes[n]))]
     return ExtractionPlan(
         inputs=tuple(names[value] for value in starts),
         outputs=tuple(names[value] for value in ends),
@@ -257,7 +263,7 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
         suggestion=tuple(names[value] for value in suggestion),
         alternative=tuple(names[value] for value in alternative),
         warning=warning,
-        nbytes=sum(weight_info("", tensor).nbytes for tensor in weight_tensors(graph, weights)),
+        nbytes=sum(weight_info("", tensor).nbytes for tensor in tensors),
     )
 
 

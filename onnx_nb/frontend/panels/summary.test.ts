@@ -70,6 +70,12 @@ describe("the cost of a run", () => {
     expect(card).toContain("Unknown for 2 nodes. See costs(model).unknown for the reasons.");
   });
 
+  it("is unknown rather than at least nothing", () => {
+    const { line } = shown({ ...DATA, cost: { ...COST, known_macs: 0, unknown_macs: 2 } });
+    expect(line).toContain(" · MACs unknown · ");
+    expect(line).not.toContain("≥");
+  });
+
   it("names the dimensions that it depends on", () => {
     const { line, card } = shown({ ...DATA, cost: { ...COST, unknown_macs: 50 }, unbound: ["batch", "seq"] });
     expect(line).toContain("MACs depend on batch, seq");

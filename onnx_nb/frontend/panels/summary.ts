@@ -174,10 +174,11 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
   return cards;
 }
 
-/** Returns "4.1 GMACs", "≥ 4.1 GMACs", or the dimensions they depend on; empty if nothing was counted. */
+/** Returns "4.1 GMACs", "≥ 4.1 GMACs", the dimensions they depend on, or "MACs unknown"; empty if nothing was counted. */
 function macsFact({ cost, unbound = [] }: SummaryData): string {
   if (!cost) return "";
   if (cost.unknown_macs > 0 && unbound.length > 0) return `MACs depend on ${dimensions(unbound)}`;
+  if (cost.unknown_macs > 0 && cost.known_macs === 0) return "MACs unknown";
   return withBound(cost.unknown_macs, withUnit(cost.known_macs, "MACs"));
 }
 

@@ -153,6 +153,8 @@ describe("labels", () => {
     ["batch×6*((height−1)//2)×768", 100, "batch×6*((…×768"],
     ["batch×sequence_length×1024×1280", 92, "b…×s…×1024×1280"],
     ["1×3×224×224", 60, "1×3×224×…"],
+    ["batch×64×floor(height/2 - 1/2) + 1×floor(width/2) + 1", 80, "b…×64×f…×f…"],
+    ["batch×64×height + width", 70, "ba…×64×he…"],
     ["1280×1280", 20, "…"],
     ["batch×768", 200, "batch×768"],
   ])("shorten the symbols of %s, and never its digits", (type, width, text) => {

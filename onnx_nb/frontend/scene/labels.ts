@@ -157,7 +157,7 @@ const SYMBOL_LENGTHS = [24, 12, 8, 5, 3, 2];
 /** Returns a type of at most `width` px: its symbols become short, and axes are left out, before a digit is. */
 export function elideType(text: string, width: number, fontPx: number, bold: boolean, measure: Measure): string {
   const whole = elide(text, width, fontPx, bold, measure, "middle");
-  const dtype = / \S+$/.exec(text.slice(-MAX_MEASURED_CHARACTERS))?.[0] ?? "";
+  const dtype = /(?<![-+*/]) [a-z][^\s×]*$/.exec(text.slice(-MAX_MEASURED_CHARACTERS))?.[0] ?? "";
   const axes = text.slice(0, text.length - dtype.length).split("×", 20);
   if (whole === text || axes.length === 1) return whole;
   const shapes = SYMBOL_LENGTHS.map((length) => axes.map((axis) => shortAxis(axis, length)));

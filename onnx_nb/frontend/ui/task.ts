@@ -88,7 +88,7 @@ export function failureNote(error: unknown): HTMLElement {
 
 /** Returns the parts of a row that shows an error and can be dismissed. */
 export function errorParts({ message, advice }: Failure, dismiss: () => void, signal: AbortSignal): HTMLElement[] {
-  const text = el("span.onnx-nb-message", { title: message.slice(0, 4000) }, elide(message, 600));
+  const text = el("span.onnx-nb-message", { title: message.slice(0, 4000) }, elide(message, 900));
   return [
     el("span.onnx-nb-message-text", text, " ", el("span.onnx-nb-advice", elide(advice, 400))),
     copyButton(() => `${message}\n${advice}`.trim(), signal),

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
+from onnx_nb.analysis.graph.graph import Graph
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.cost.costs import Costs
@@ -299,7 +300,11 @@ def test_an_operator_costs_what_standard_ones_cost(same: Same) -> None:
 def test_a_normalization_of_onnxruntime_in_the_domain_of_onnx_has_a_cost() -> None:
     text = """<ir_version: 10, opset_import: ["": 20]> g (float[2, 5, 8] x, float[8] s) => (float[2, 5, 8] y) {
         n = SimplifiedLayerNormalization(x, s)  y = Relu(n) }"""
-    assert onnx_nb.costs(onnx.parser.parse_model(text)).total.flops == 4 * 80 + 80
+    model = onnx.parser.parse_model(text)
+    assert onnx_nb.costs(model).total.flops == 4 * 80 + 80
+    assert not Graph.of(onnx_nb.load(model)).structural_problems.described, (
+        "onnxruntime runs it, and exporters write it"
+    )
 
 
 def test_packed_sequences_of_unknown_lengths_have_no_cost() -> None:

@@ -386,6 +386,11 @@ BROKEN: dict[str, tuple[Callable[[], onnx.ModelProto], str, str]] = {
         "'second' comes before Relu 'first'",
     ),
     "unknown op": (lambda: proto_of([relu("x", "y", op="Rulu")]), "unknown_op", "'Rulu' does not exist"),
+    "not onnxruntime's": (
+        lambda: proto_of([relu("x", "y", op="SkipSimplifiedLayerNormalization")]),
+        "unknown_op",
+        "does not exist",
+    ),
     "too new": (lambda: proto_of([relu("x", "y", op="Gelu")], opsets=OPSET_13), "unknown_op", "at opset 13"),
     "unknown domain": (
         lambda: proto_of([helper.make_node("Mine", ["x"], ["y"], domain="my.ops")]),

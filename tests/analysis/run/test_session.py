@@ -331,6 +331,15 @@ def test_a_failure_while_running_is_told(capfd: pytest.CaptureFixture[str]) -> N
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     with pytest.raises(OnnxNbError, match=r"(?s)^onnxruntime could not run g: .*reshaping"):
         session.run(proto, {"x": np.ones(4, np.float32), "shape": np.array([3])})
+    with pytest.raises(OnnxNbError) as raised:
+        session.run_values(
+            session.create(proto),
+            {"x": session.to_value(np.ones(4, np.float32)), "shape": session.to_value(np.array([3]))},
+            name="Reshape 'reshaping'",
+        )
+    assert "Status Message" in raised.value.message
+    assert raised.value.message.count("Reshape 'reshaping'") == 1, "what onnxruntime says of the node is not said again"
+    assert "Non-zero status" not in raised.value.message
     assert capfd.readouterr().err == ""
 
 

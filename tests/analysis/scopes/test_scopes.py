@@ -394,6 +394,14 @@ def test_a_scope_of_one_node_is_no_scope() -> None:
     assert scopes(graph).node_module == {0: "a", 1: "x", 2: "y"}, "the node has its name"
 
 
+def test_nodes_that_tflite_fused_have_the_scope_of_the_first_name() -> None:
+    fused = [f"net/conv_{i};net/conv_{i}{end}" for i in (1, 2) for end in ("", "__55", "/Squeeze;net/add/Add")]
+    nodes = row(*fused, "net/pool/Max", "net/pool/Neg")
+    for node in nodes:
+        node.name = node.name.rpartition("/")[0]
+    assert scopes(Graph.of(made(nodes))).scope_name[1:] == ["conv_1", "conv_2", "pool"]
+
+
 def test_the_scope_around_everything_is_the_root_itself() -> None:
     graph = Graph.of(made(row(*[f"model/net/{part}" for part in "aabbcc"])))
     assert scopes(graph).scope_name[1:] == ["a", "b", "c"]

@@ -83,9 +83,24 @@ def test_takes_what_lies_between_and_the_constants_it_reads() -> None:
     taken = [branches().proto.graph.node[int(i)].name for i in plan.nodes]
     assert taken == ["left", "right", "two", "join", "shift"]
     assert plan.initializers == ("scale",)
-    assert (plan.missing, plan.redundant, plan.suggestion, plan.nbytes) == ((), (), ("a",), 16)
+    assert (plan.missing, plan.redundant, plan.suggestion, plan.nbytes) == ((), (), ("a",), 32)
     sub = assert_same_values(branches(), ["a"], ["f"])
     assert [t.name for t in sub.proto.graph.initializer] == ["scale"]
+    assert sub.nbytes == plan.nbytes
+
+
+def test_a_plan_counts_the_weights_of_bodies() -> None:
+    model = load(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (bool c, float[4] x) => (float[4] z) {
+        y = If(c) <
+            then_branch = t () => (float[4] u) <float[4] w = {1, 2, 3, 4}> { u = Add(x, w) },
+            else_branch = e () => (float[4] v) { k = Constant<value = float[1] {2}>() v = Mul(x, k) }>
+        z = Neg(y)
+    }""")
+    )
+    plan = plan_extraction(model, ["c", "x"], ["y"])
+    assert plan.nbytes == extract(model, ["c", "x"], ["y"]).nbytes == 20
 
 
 def names_that_are_not_utf8() -> onnx_nb.Model:
