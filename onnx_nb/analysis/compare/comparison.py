@@ -517,8 +517,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         ModelFileError
             If the file cannot be written.
         """
-        comparison = dataclasses.replace(self, models=None, feed=None)
-        saved.write(path, comparison, "comparison", progress, self.models or ())
+        fields = self.reference, self.candidate, self.points, self.unmatched, self.feeds
+        saved.write(path, Comparison(*fields, notes=self.notes), "comparison", progress, self.models or ())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
