@@ -146,6 +146,7 @@ class Match:
 
 
 Pairs: TypeAlias = Mapping[int, tuple[int, Match]]
+_Repeats: TypeAlias = tuple[list[int], dict[tuple[Any, ...], list[int]]]
 """Number of a recorded value → tensor and match."""
 
 
@@ -408,10 +409,11 @@ class Candidates:
                 nodes_in.setdefault(scopes.of_node[node][:depth], []).append(node)
             for scope, calls in calls_in.items():
                 members = nodes_in.get(scope, [])
-                copies = self._copies(members, calls)
+                repeats: _Repeats = self._repeats(members) if len(calls) > 1 else ([], {})
+                copies = self._copies(repeats, calls)
                 parts = [members] if len(calls) == 1 else self._runs(nodes, members, depth)
                 if len(parts) != copies:
-                    parts = self._equal_parts(members, copies)
+                    parts = self._equal_parts(members, repeats, copies)
                 has_parts = len(parts) == copies
                 if copies < len(calls) and has_parts:
                     self.copies[self._calls[calls[0]].path] = copies, len(calls)
@@ -420,22 +422,21 @@ class Candidates:
                     regions[other] = (parts[place], is_common) if has_parts else (members, True)
         return regions
 
-    def _copies(self, members: Sequence[int], calls: Sequence[int]) -> int:
+    def _copies(self, repeats: _Repeats, calls: Sequence[int]) -> int:
         """Return how often the export calls a module: as often as torch, unless it has fewer nodes for its weights."""
-        if len(calls) == 1 or len({self._calls[call].path for call in calls}) > 1:
+        if len({self._calls[call].path for call in calls}) > 1:
             return len(calls)
         copies = 0
-        for (_op, _scope, weights), places in self._repeats(members)[1].items():
+        for (_op, _scope, weights), places in repeats[1].items():
             types = map(self._graph.type_of, weights)
             # axes and factors are read by several nodes of one call
             if any(kind_of(info.dtype) == "float" and info.shape not in (None, (), (1,)) for info in types):
                 copies = max(copies, len(places))
+        if not 0 < copies < len(calls):
+            return len(calls)
         arrays = ([self._recording.value(slot.value) for slot in self._calls[call].outputs] for call in calls)
-        # equal calls may be merged
-        is_less = 0 < copies < len(calls) and copies < len(
-            {tuple(array.tobytes() for array in outputs) for outputs in arrays}
-        )
-        return copies if is_less else len(calls)
+        different = {tuple(array.tobytes() for array in outputs) for outputs in arrays}  # equal calls may be merged
+        return copies if copies < len(different) else len(calls)
 
     def _runs(self, around: Sequence[int], members: Sequence[int], depth: int) -> list[list[int]]:
         """Divide the nodes of a module that was called several times where nodes of other modules are between them."""
@@ -454,13 +455,12 @@ class Candidates:
             is_gap, last = False, label
         return runs
 
-    def _equal_parts(self, members: Sequence[int], count: int) -> list[list[int]]:
+    def _equal_parts(self, members: Sequence[int], repeats: _Repeats, count: int) -> list[list[int]]:
         """Divide the nodes of a module into its calls, one after another, by the weights that each call reads again.
 
         The result is empty if they do not repeat, or not in order.
         """
-        nodes, repeats = self._repeats(members)
-        whole = {key: places for key, places in repeats.items() if len(places) % count == 0}
+        nodes, whole = repeats[0], {key: places for key, places in repeats[1].items() if len(places) % count == 0}
         series = [places for key, places in whole.items() if key[2]] or list(whole.values())
         if not series:
             return []
@@ -474,7 +474,7 @@ class Candidates:
         cuts = [0, *(members.index(node) + 1 for node in starts), len(members)]
         return [list(members[start:end]) for start, end in itertools.pairwise(cuts)]
 
-    def _repeats(self, members: Sequence[int]) -> tuple[list[int], dict[tuple[Any, ...], list[int]]]:
+    def _repeats(self, members: Sequence[int]) -> _Repeats:
         """Return the nodes that compute, and operator, submodule and weights → the places among them of such nodes."""
         graph = self._graph
         nodes = [node for node in members if not graph.folded[node]]  # some calls may have constants that others lack
