@@ -26,6 +26,7 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.profile.trace import MEMCPY
+from onnx_nb.analysis.run.session import CAST_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,8 +38,7 @@ How = Literal["name", "tensor", "edge", "between", ""]
 
 _SUFFIX: Final = re.compile(r"_token_\d+$")
 """End of names that onnxruntime made up; a node of the model may have the part in front by chance."""
-_WIDE: Final = "InsertedPrecisionFreeCast_"
-_AFFIXES: Final = re.compile(r"^(?:fused |InsertedPrecisionFreeCast_|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
+_AFFIXES: Final = re.compile(rf"^(?:fused |{CAST_PREFIX}|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +224,7 @@ class _Mapping:
         for value in (ran.value_subgraph == subgraph).nonzero()[0].tolist():
             if not self._fixed[value]:
                 name = ran.value_names[value]  # float16 that onnxruntime computes in float32 has a longer one
-                self._set(value, max(self._value(n, here) for n in (name, name.removeprefix(_WIDE))))
+                self._set(value, max(self._value(n, here) for n in (name, name.removeprefix(CAST_PREFIX))))
         for node in order:
             unknown = [value for value in self._outputs(node) if self.same[value] < 0]
             if not unknown:

@@ -598,7 +598,7 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
 
 # --- the casts that onnxruntime adds for float16 ----------------------------------------------------------------------
 
-_CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
+CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
 """Prefix of the name of a value's float32 copy in onnxruntime."""
 
 
@@ -646,7 +646,7 @@ def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
         return ((name, node) for name, node in pairs if 0 <= node < of.main_count)
 
     maker = dict(makers(graph))
-    pairs = ((name.removeprefix(_CAST_PREFIX), node) for name, node in makers(cast))
+    pairs = ((name.removeprefix(CAST_PREFIX), node) for name, node in makers(cast))
     return {node: maker[name] for name, node in pairs if name in maker}
 
 

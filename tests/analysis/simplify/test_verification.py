@@ -91,18 +91,22 @@ def test_products_are_added_to_zero(depth: int) -> None:
 # --- precision inside ------------------------------------------------------------------------------------------------
 
 
-def half(wrong: float = 1.0) -> ModelProto:
-    """Return a Conv and a normalization in float16 between float32 inputs and outputs."""
+def normalized() -> dict[str, np.ndarray]:
+    """Return the weights of a Conv and of a normalization behind it."""
     rng = np.random.default_rng(0)
-    weights = {
+    return {
         "w": rng.normal(size=(16, 8, 3, 3)),
         "s": rng.normal(size=16),
         "b": rng.normal(size=16),
         "m": rng.normal(size=16),
         "v": rng.uniform(0.5, 2, 16),
     }
+
+
+def half(wrong: float = 1.0) -> ModelProto:
+    """Return a Conv and a normalization in float16 between float32 inputs and outputs."""
     tensors = [
-        onnx.numpy_helper.from_array((array * wrong).astype(np.float16), name) for name, array in weights.items()
+        onnx.numpy_helper.from_array((array * wrong).astype(np.float16), name) for name, array in normalized().items()
     ]
     model = parsed(
         "g (float[n,8,12,12] x) => (float[n,16,10,10] y) { h = Cast <to = 10> (x)  c = Conv(h, w)"
@@ -154,16 +158,7 @@ def test_errors_larger_than_roundings_inside_are_found(model: ModelProto, monkey
 
 def steep(scale: float = 500.0) -> ModelProto:
     """Return convolutions whose rounding a steep Sigmoid enlarges, as at the edges of what a detector has seen."""
-    rng = np.random.default_rng(0)
-    weights = {
-        "w": rng.normal(size=(16, 8, 3, 3)),
-        "s": rng.normal(size=16),
-        "b": rng.normal(size=16),
-        "m": rng.normal(size=16),
-        "v": rng.uniform(0.5, 2, 16),
-        "small": np.full((16, 1, 1), 1e-4),
-        "steep": np.asarray(scale),
-    }
+    weights = normalized() | {"small": np.full((16, 1, 1), 1e-4), "steep": np.asarray(scale)}
     model = parsed(
         """g (float[1,8,66,66] x) => (float[1,16,64,64] y) { c = Conv(x, w)
         d = BatchNormalization <epsilon = 1e-5> (c, s, b, m, v)  e = Add(d, small)  f = Mul(e, steep)
