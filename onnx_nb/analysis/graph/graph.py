@@ -171,7 +171,7 @@ class Graph:
         return self.node(number) if number >= self.main_count else self._outline.graph.node[number]
 
     def weight(self, value: int) -> onnx.TensorProto | onnx.SparseTensorProto | onnx.AttributeProto | None:
-        """Return what holds the value of an initializer or a Constant; None for other values."""
+        """Return the message with the value of an initializer or a Constant; None for other values."""
         maker = int(self.producer[value])
         if maker < 0 or not self.is_constant[maker]:
             return self._weights.get(value)

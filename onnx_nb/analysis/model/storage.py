@@ -45,7 +45,7 @@ class Storage:
         self._sources: dict[str, Source] = dict(sources or {})
         self._inside: dict[Path, bool] = {}
         self.options: dict[str, Any] = {}
-        """What a person named for sessions of the model: "custom_ops" and "providers", which models made of it keep."""
+        """Options of sessions, "custom_ops" and "providers", as a person gave them; derived models keep them."""
 
     def extent(self, tensor: TensorProto, what: str) -> Extent:
         """Return the location of external data, after checking it: none of it is trusted."""

@@ -351,7 +351,7 @@ def _tensors_of(attribute: AttributeProto, where: Place) -> Iterator[tuple[Tenso
 
 
 WeightProto: TypeAlias = TensorProto | SparseTensorProto | AttributeProto
-"""What holds a weight."""
+"""A message that holds a weight."""
 
 
 def all_weights(proto: ModelProto) -> dict[str, WeightProto]:
