@@ -98,7 +98,7 @@ def model(
             ports.append(helper.make_tensor_value_info(name, kind, shape))
     count = min(max(schema.min_output, 1), 4) if outputs is None else outputs
     node = helper.make_node(schema.name, names, [f"y{place}" for place in range(count)], "n", domain=schema.domain)
-    for name, value in required(schema).items() | (attributes or {}).items():
+    for name, value in (required(schema) | (attributes or {})).items():
         code: Any = schema.attributes[name].type
         number: Any = int(code)
         attribute = onnx.AttributeProto(name=name, type=number)

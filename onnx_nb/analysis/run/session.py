@@ -253,7 +253,7 @@ def create(
         message = f"onnxruntime has no {', '.join(map(quoted, unknown))} here."
         raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
     data = _serialized(source, proto)
-    if b"Einsum" in data or b"num_outputs" in data:
+    if any(mark in data for mark in (b"Einsum", b"GatherND", b"num_outputs")):
         check_nodes(proto, label_of(source))
     if b"Slice" in data and not checked:
         check_dimensions(Graph.opened(source))
