@@ -217,6 +217,11 @@ class Graph:
         """The name of each value, in a buffer."""
         return self._resolved.value_spans
 
+    @property
+    def names_by_subgraph(self) -> list[dict[str, int]]:
+        """The values by name that each subgraph defines itself."""
+        return self._resolved.scopes
+
     def __repr__(self) -> str:
         nodes = f"{self.node_count} node{'' if self.node_count == 1 else 's'}"
         count = len(self.structural_problems.described)

@@ -11,7 +11,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
 from onnx_nb.analysis.model.tensors import attribute, constants_of
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes
 from onnx_nb.analysis.submodel.assembly import assemble, functions_of, main_value, weight_tensors, weights_of
+from onnx_nb.analysis.submodel.bodies import home_of
 
 FAR_MORE = 4
 """Factor; warn if a plan takes more than this times the nodes between inputs and outputs, plus 20."""
@@ -62,7 +63,8 @@ class ExtractionPlan:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: NDArray[np.int32]
-    """Indices into ``model.proto.graph.node``, ascending; if inputs are missing, those that `suggestion` would take."""
+    """Indices into ``model.proto.graph.node``, ascending, and on from there for nodes of a body; if inputs are missing,
+    those that `suggestion` would take."""
     initializers: tuple[str, ...]
     """Weights that the nodes read."""
     functions: tuple[tuple[str, str, str], ...]
@@ -113,8 +115,9 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     model
         Any `ModelLike`; it is not changed.
     inputs, outputs
-        Names of tensors of the main graph, or of marks (see `mark`). Inputs may be graph inputs, weights or outputs
-        of nodes. Repeated names count once.
+        Names of tensors, or of marks (see `mark`): of the main graph, or of one body of an If, Loop or Scan, where
+        tensors around it may be inputs. Inputs may be graph inputs, weights or outputs of nodes. Repeated names count
+        once.
 
     Returns
     -------
@@ -124,7 +127,7 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     Raises
     ------
     ExtractionError
-        If a name is not a tensor of the main graph or is both input and output, or if nodes form a cycle.
+        If a name is no tensor, names are not of one body, one is both input and output, or if nodes form a cycle.
 
     Examples
     --------
@@ -136,8 +139,10 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     >>> plan_extraction(model, ["a", "b"], ["z"])
     ExtractionPlan(a, b → z: 1 node, complete)
     """
-    graph = Graph.of(load(model))
-    return _planned(graph, *_ends_of(graph, inputs, outputs))
+    source, starts, ends = load(model), _names(inputs), _names(outputs)
+    home, number = home_of(source, [*starts, *ends])
+    plan = _planned(Graph.of(home), *_ends_of(Graph.of(home), starts, ends))
+    return replace(plan, nodes=plan.nodes + np.int32(Graph.of(source).subgraphs[number].start))
 
 
 @known_arguments
@@ -160,7 +165,8 @@ def extract(
     model
         Any `ModelLike`; it is not changed.
     inputs, outputs
-        Names of tensors of the main graph, or of marks; they become the submodel's inputs and outputs, in this order.
+        Names of tensors of the main graph or of one body, or of marks; they become the submodel's inputs and outputs,
+        in this order. A part of a body takes what it reads from around the body as an input.
     around
         Instead of both: a scope such as "encoder.layer.1" or "/encoder/layer.1", a module path or a scope in the
         drawing. The submodel holds its nodes, takes the tensors that they read and returns those that other nodes read.
@@ -205,7 +211,10 @@ def extract(
             raise ExtractionError(f"no other node reads what scope {quoted(path)} makes.", advice="Choose another.")
         members, name = _planned(graph, starts, ends).nodes.tolist(), f"{whole.name} [{path}]"
         return assemble(whole, members, starts, ends, name=name, infer_by_running=infer_by_running)
-    starts, ends = _ends_of(graph, inputs or (), outputs or ())
+    chosen = _names(inputs or ()), _names(outputs or ())
+    whole, _ = home_of(whole, [*chosen[0], *chosen[1]])
+    graph = Graph.of(whole)
+    starts, ends = _ends_of(graph, *chosen)
     if not ends:
         advice = "Name at least one tensor that the submodel should give, or a scope: around=…."
         raise ExtractionError("no output is chosen.", advice=advice)
@@ -226,6 +235,11 @@ def extract(
     for message in odd:
         warnings.warn(message, UserWarning, stacklevel=3)
     return submodel
+
+
+def _names(names: Iterable[str]) -> str | list[str]:
+    """Return names that can be read twice; a single one, which is refused, as it is."""
+    return names if isinstance(names, str) else [*names]
 
 
 def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> ExtractionPlan:
@@ -478,8 +492,9 @@ def _found(graph: Graph, name: str, what: str) -> int:
     owner = "" if in_function else graph.node_label(graph.subgraphs[subgraph].owner_node)
     where = unfolded.subgraph_label(subgraph) if in_function else f"a body of {owner}"
     message = f"{what} tensor {quoted(name)} lies inside {where}."
-    advice = "Choose a tensor of the main graph, such as an output of that node"
+    advice = "Choose tensors of one body and of what is around it"
     if in_function:
+        advice = "Choose a tensor of the main graph, such as an output of that node"
         advice += ", or take the calls apart first: onnx.inliner.inline_local_functions(model.to_proto())"
     raise ExtractionError(message, advice=f"{advice}.")
 

@@ -22,11 +22,12 @@ from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
-from onnx_nb.analysis.model.tensors import as_tensor, graphs_of
+from onnx_nb.analysis.model.tensors import graphs_of
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.scopes.weights import weights_read
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value
+from onnx_nb.analysis.submodel.bodies import constant_weight
 from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes, not_a_tensor
 
 _SLACK: Final = 1.05
@@ -415,9 +416,9 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         inside = set(nodes)
         read = dict.fromkeys(v for node in nodes for v in flow.reads(node))
         outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
-        constant_of = {v: tensor for v in outer if (tensor := _constant(graph, v)) is not None}
+        constant_of = {v: tensor for v in outer if (tensor := constant_weight(graph, v)) is not None}
         outputs_of_part = [v for node in nodes for v in graph.node_outputs(node).tolist() if v >= 0]
-        crossing = [v for v in outputs_of_part if last_read[v] > part and _constant(graph, v) is None]
+        crossing = [v for v in outputs_of_part if last_read[v] > part and constant_weight(graph, v) is None]
         outputs = list(dict.fromkeys([*(v for v in results if flow.producer[v] in inside), *crossing]))
         # onnxruntime runs no model without outputs: if no result is needed, the last ones become outputs
         outputs = outputs or [v for v in outputs_of_part if last_read[v] < 0]
@@ -434,17 +435,6 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         name = f"{model.name}, part {index} of {len(drafts)}"
         parts.append(assemble(model, nodes, inputs, outputs, name=name, constants=constants, types=types))
     return parts
-
-
-def _constant(graph: Graph, value: int) -> TensorProto | None:
-    """Return a Constant's result as a weight, so that it need not be passed between parts."""
-    weight = graph.weight(value) if graph.producer[value] >= 0 else None
-    if weight is None or not isinstance(tensor := as_tensor(weight), TensorProto):
-        return None
-    copy = TensorProto()
-    copy.CopyFrom(tensor)
-    copy.name = graph.value_names[value]
-    return copy
 
 
 def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:

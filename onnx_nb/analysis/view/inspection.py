@@ -18,6 +18,7 @@ from onnx_nb.analysis.graph.operators import LONGEST, attribute_text, default_te
 from onnx_nb.analysis.model.model import ModelLike, load, weight_info
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION, Scopes, scopes
+from onnx_nb.analysis.submodel.bodies import of_body
 from onnx_nb.analysis.submodel.extraction import nodes_of_scopes, ports
 from onnx_nb.analysis.view.overlays import Overlay, run_costs
 
@@ -232,16 +233,20 @@ def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()
     graph = Graph.opened(source)
     tree = scopes(graph)
     members = _members(graph, tree, set(nodes), set(in_scopes))
-    main = [node for node in members if node < graph.main_count]
-    starts, ends = ports(graph.plain, main)
+    homes = {int(graph.node_subgraph[node]) for node in members}
+    number = homes.pop() if len(homes) == 1 else 0
+    obstacle = _obstacle(graph, members)
+    inner = Graph.of(of_body(source, 0 if obstacle else number))
+    first = graph.subgraphs[number].start
+    starts, ends = ports(inner, [] if obstacle else [node - first for node in members])
     totals, bound = run_costs(source)
-    names = graph.value_names
+    names = inner.value_names
     return Selection(
         nodes=np.asarray(members, np.int64),
         cost=totals.of_nodes(members),
         inputs=tuple(names[value] for value in starts),
         outputs=tuple(names[value] for value in ends),
-        obstacle=_obstacle(graph, members, ends),
+        obstacle=obstacle or ("" if ends else "No other node reads what the selection makes."),
         bound=bound,
     )
 
@@ -263,15 +268,18 @@ def _members(graph: Graph, tree: Scopes, nodes: set[int], in_scopes: set[int]) -
     return sorted(node for node in members if not inside(node))
 
 
-def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
+def _obstacle(graph: Graph, members: list[int]) -> str:
+    """Return why nodes cannot be cut out: they are in a call, or not all in one body."""
     if not members:
         return "No node is selected; an extraction needs nodes."
     for node in members:
-        if subgraph := int(graph.node_subgraph[node]):
-            where = "a call of" if graph.subgraphs[subgraph].function is not None else "a body of"
-            body = graph.node_label(graph.subgraphs[subgraph].owner_node)
-            return f"{graph.node_label(node)} is inside {where} {body}: select that node instead."
-    return "" if ends else "No other node reads what the selection makes."
+        subgraph = int(graph.node_subgraph[node])
+        inside, body = graph.subgraphs[subgraph], graph.node_label(graph.subgraphs[subgraph].owner_node)
+        if inside.function is not None:
+            return f"{graph.node_label(node)} is inside a call of {body}: select that node instead."
+        if subgraph != graph.node_subgraph[members[0]]:
+            return f"{graph.node_label(node)} is in a body of {body}, and {graph.node_label(members[0])} is not in it."
+    return ""
 
 
 def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None) -> list[str]:

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 
 import onnx_nb
 from onnx_nb import ExtractionError, extract, load, plan_extraction
-from onnx_nb.analysis.graph.names import NODE_OUTPUT
 from onnx_nb.analysis.run import session
 from onnx_nb.types import Graph
 from tests import models
@@ -268,14 +267,45 @@ def test_values_that_only_a_body_reads_are_not_lost() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_a_tensor_inside_a_body_cannot_be_the_border() -> None:
+INSIDE: list[tuple[list[str], list[str], Callable[..., Any]]] = [
+    (["hidden"], ["then_out"], lambda hidden: hidden + 1),
+    (["hidden"], ["else_out"], lambda hidden: hidden - 1),
+    (["carried"], ["m"], lambda carried: carried * 2),  # an If in the Loop; "two" is a weight of the main graph
+    (["x", "grown"], ["carried_out"], lambda x, grown: x + grown),  # "x" is an input of the main graph
+    (["goes_on", "carried", "x"], ["carried_out"], lambda on, carried, x: carried * (2 if on else 1) + x),
+    (["sum_in", "row"], ["row_out"], lambda before, row: before + row),
+]
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "expected"), INSIDE, ids=lambda value: str(value)[:40])
+def test_a_part_of_a_body_computes_what_it_does_there(
+    inputs: list[str], outputs: list[str], expected: Callable[..., Any]
+) -> None:
     model = load(models.control_flow())
+    sub = extract(model, inputs, outputs)
+    onnx.checker.check_model(sub.to_proto(), full_check=True)
+    plan = plan_extraction(model, inputs, outputs)
     graph = Graph.of(model)
-    inside = next(i for i, frame in enumerate(graph.value_subgraph) if frame and graph.value_kind[i] == NODE_OUTPUT)
-    name = graph.value_names[inside]
-    assert name not in {n for n, f in zip(graph.value_names, graph.value_subgraph, strict=True) if f == 0}
+    assert [graph.nodes[node] for node in plan.nodes] == list(sub.proto.graph.node)
+    for seed in range(3):
+        feeds = feeds_for(sub, seed=seed)
+        if "goes_on" in inputs:
+            feeds["goes_on"] = np.asarray(seed == 1)
+        got = onnx_nb.run(sub, feeds)[outputs[0]]
+        np.testing.assert_allclose(got, expected(*(feeds[name] for name in inputs)), rtol=1e-6)
+
+
+def test_names_that_are_not_in_one_body_are_explained() -> None:
+    model = load(models.control_flow())
+    with pytest.raises(ExtractionError, match="output 'carried_out' also needs 'x'") as caught:
+        extract(model, ["grown"], ["carried_out"])
+    assert caught.value.missing == ("x",)
+    with pytest.raises(
+        ExtractionError, match=r"'flag' is not read in else_branch of If '/loop/If'. It reads 'carried'"
+    ):
+        extract(model, ["flag"], ["i"])
     with pytest.raises(ExtractionError, match="lies inside a body of"):
-        plan_extraction(model, [], [name])
+        plan_extraction(model, ["then_out"], ["m"])
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "densenet121", "shufflenet"])

@@ -53,7 +53,7 @@ def test_scopes_count_with_everything_in_them() -> None:
     assert found.cost.known_macs == run_costs(model)[0].of_scope(scope).known_macs
 
 
-def test_a_node_inside_a_body_cannot_be_extracted_and_its_owner_can() -> None:
+def test_nodes_of_one_body_can_be_extracted_and_so_can_their_owner() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
         g (bool c, float[2] x) => (float[2] z) {
             y = If(c) <then_branch = t () => (float[2] r) { r = Relu(x) },
@@ -62,7 +62,10 @@ def test_a_node_inside_a_body_cannot_be_extracted_and_its_owner_can() -> None:
         }""")
     graph = Graph.of(model)
     (inner,) = numbers(graph, "Relu")
-    assert "inside a body of If" in select(model, [inner]).obstacle
+    inside = select(model, [inner])
+    assert (inside.inputs, inside.outputs, inside.obstacle) == (("x",), ("r",), "")
+    assert "is not in it" in select(model, [inner, *numbers(graph, "Neg")]).obstacle
+    assert "Relu is in a body of If, and Abs is not in it." in select(model, [inner, *numbers(graph, "Abs")]).obstacle
     (owner,) = numbers(graph, "If")
     both = select(model, [inner, owner])
     assert both.nodes.tolist() == [owner]
