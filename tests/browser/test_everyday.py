@@ -88,6 +88,19 @@ def test_one_click_extracts_a_node_a_scope_and_a_selection_and_undo_takes_it_bac
     assert lab.errors == []
 
 
+def test_a_node_inside_a_body_is_extracted_by_one_click(lab: JupyterPage) -> None:
+    """The parts of an If can be taken out as those of the main graph."""
+    source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.control_flow())!r}, height=420, view={{'open': ['*']}})\ng"
+    lab.open(lab.server.write("body.ipynb", source)).run_cell(0)
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(0)))
+    graph.click("/loop/then/Mul", "node")
+    graph.root.get_by_label("Inspector").get_by_role("button", name="Extract", exact=True).click()
+    expect(graph.root.get_by_role("region", name="Submodel")).to_contain_text("1 node")
+    lab.kernel.expect("[g.inputs, g.outputs, len(g.submodel.proto.graph.node)]", [["carried"], ["m"], 1])
+    lab.screenshot("extract-in-a-body")
+    assert lab.errors == []
+
+
 def test_a_second_view_shows_the_selection_as_the_first_one_does(lab: JupyterPage) -> None:
     path = models.exported("bert", dynamo=True)
     source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r}, height=420)\ng"
