@@ -352,6 +352,13 @@ class ModelGraph(GraphWidget):
         views = {f"{name}.graph": value.graph for name, value in variables.items() if isinstance(value, ModelView)}
         return next((f"{name}.submodel" for name, value in (variables | views).items() if value is self), "")
 
+    def _on_profile(self, call: Call[Any]) -> Reply:
+        from onnx_nb.analysis.profile.profile import profile
+
+        timing = profile(self.model, self.feeds, shapes=self.shapes, progress=call.progress)
+        self.overlay(timing)
+        return Reply(timing.message)
+
     def _on_sizes(self, call: Call[SizesRequest]) -> Reply:
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.graph.shape_inference import bound

@@ -279,6 +279,7 @@ VERBS: Final = {
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
     "capture": VerbType(CaptureRequest, str),
+    "profile": VerbType(EmptyRequest, str),
     "sizes": VerbType(SizesRequest, list[tuple[str, str, str]]),
     "statistics": VerbType(ValueRequest, StatisticsReply | None),
     "values": VerbType(CellsRequest, CellsReply, ("pixels",)),

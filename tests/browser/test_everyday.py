@@ -169,7 +169,7 @@ def test_a_capture_says_when_it_is_done_and_the_numbers_that_color_are_on_the_pi
     assert lab.errors == []
 
 
-def test_a_capture_runs_on_the_sizes_that_are_typed_in(themed_lab: JupyterPage) -> None:
+def test_a_capture_and_a_profile_run_on_the_sizes_that_are_typed_in(themed_lab: JupyterPage) -> None:
     lab = themed_lab
     source = """
         import onnx, onnx_nb
@@ -197,6 +197,11 @@ def test_a_capture_runs_on_the_sizes_that_are_typed_in(themed_lab: JupyterPage) 
     lab.kernel.expect("g.shapes", {"batch": 2, "mask": [4, 5]})
     lab.kernel.expect("[g.captured.statistics('mask').count, g.captured.statistics('y').count % 2]", [20, 0])
     lab.screenshot(f"sizes-{lab.theme}", graph.root)
+    graph.press("Profile")
+    expect(graph.root.locator(".onnx-nb-extract")).to_contain_text("feeds: random")
+    expect(graph.root.locator(".onnx-nb-scale-range")).to_be_visible()
+    lab.kernel.expect("g._shown.label", "seconds")
+    lab.screenshot(f"profiled-{lab.theme}", graph.root)
     batch.fill("two")
     batch.press("Enter")
     expect(sizes.get_by_role("alert")).to_contain_text("sizes are whole numbers from 0")

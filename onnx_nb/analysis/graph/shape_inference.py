@@ -571,8 +571,8 @@ def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
 
 def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Inference:
     """Infer the types of all values of a graph for given input shapes, by default the declared ones."""
-    unfolded = graph.opened(graph.model)
-    inference = TypeWalk(unfolded, unfolded.declared, bound(unfolded, shapes)).run() if shapes else unfolded.inference
+    whole = graph.opened(graph.model)
+    inference = TypeWalk(whole, whole.declared, bound(whole, shapes)).run() if shapes else whole.inference
     values, nodes = inference.of_value[: graph.value_count], inference.case_of[: graph.node_count]
     return replace(inference, graph=graph, of_value=values, case_of=nodes)
 

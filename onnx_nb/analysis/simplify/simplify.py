@@ -597,16 +597,16 @@ class _Check:
 
 def _precision(model: Model) -> dict[str, float]:
     """Return for each output the coarsest relative rounding of a value on the way to it."""
-    graph, unfolded = Graph.of(model), Graph.opened(model)
-    flow, maker = Flow.of(graph), unfolded.producer
-    kinds = [[_rounding(kind.elem_type, is_quantized=way) for way in (False, True)] for kind in unfolded.known_types]
-    quantizing = [bool(re.search("Quantize|QLinear", op)) for op, _ in unfolded.operators]
-    is_quantized = np.append(np.asarray(quantizing, np.intp)[unfolded.op_index], 0)[maker]
-    coarse = np.where(maker < 0, 0.0, np.asarray(kinds)[unfolded.type_index, is_quantized])
+    graph, whole = Graph.of(model), Graph.opened(model)
+    flow, maker = Flow.of(graph), whole.producer
+    kinds = [[_rounding(kind.elem_type, is_quantized=way) for way in (False, True)] for kind in whole.known_types]
+    quantizing = [bool(re.search("Quantize|QLinear", op)) for op, _ in whole.operators]
+    is_quantized = np.append(np.asarray(quantizing, np.intp)[whole.op_index], 0)[maker]
+    coarse = np.where(maker < 0, 0.0, np.asarray(kinds)[whole.type_index, is_quantized])
     root = [-1]
-    for subgraph in unfolded.subgraphs[1:]:  # a node rounds what its bodies and the function that it calls round
+    for subgraph in whole.subgraphs[1:]:  # a node rounds what its bodies and the function that it calls round
         root.append(subgraph.owner_node if subgraph.parent == 0 else root[subgraph.parent])
-    main = np.where(unfolded.value_subgraph == 0, maker, np.asarray(root)[unfolded.value_subgraph])
+    main = np.where(whole.value_subgraph == 0, maker, np.asarray(root)[whole.value_subgraph])
     rounding = np.zeros(graph.main_count + 1)
     np.maximum.at(rounding, main, coarse)
     precisions: list[float] = rounding.tolist()

@@ -336,6 +336,15 @@ describe("capture", () => {
     expect(host.values.places.at(-1)).toMatchObject({ index: [1], row: 0, column: 0 });
   });
 
+  it("also measures the model, and says where the time goes", async () => {
+    const view = show();
+    view.dispatch({ type: "select", target: null });
+    buttonIn(root, "Profile").click();
+    expect(view.state.busy).toContain("Measuring");
+    await settle();
+    expect(text(".onnx-nb-extract")).toContain("90% of 1 ms in Conv");
+  });
+
   it("can be cancelled, and reports an error", async () => {
     const view = show();
     host.values.runCapture = () => new Promise(() => undefined);
@@ -389,10 +398,10 @@ describe("extraction", () => {
   it("offers other inputs in place of the chosen ones", async () => {
     const view = show();
     const x = target("tensor", "x").id;
-    host.reply = { alternative: [x], message: "far more is taken than lies between" };
+    host.reply = { alternative: [x], message: "output q also needs p" };
     choose(view);
     await settle();
-    expect(text(".onnx-nb-extract")).toContain("far more is taken");
+    expect(text(".onnx-nb-extract")).toContain("also needs p");
     buttonIn(root, "Use x instead").click();
     await settle();
     expect(host.plans.at(-1)).toEqual([["x"], ["q"]]);

@@ -236,6 +236,7 @@ export class GraphView {
     bookmark: () => this.#bookmark(),
     visit: ({ bookmark }) => this.#visit(bookmark),
     capture: ({ value }) => this.#kernel.capture(value),
+    profile: () => this.#kernel.profile(),
     page: ({ statistics }) => this.#kernel.page(statistics),
     color: ({ by }) => this.#kernel.color(by),
     extract: ({ targets }) => {

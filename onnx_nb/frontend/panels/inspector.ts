@@ -157,10 +157,13 @@ function captureAll({ state, dispatch }: ViewContext, signal: AbortSignal): Node
   const run = button(isRepeat ? "Capture again" : "Capture", () => dispatch({ type: "capture", value: null }), signal, {
     title: "Run the model and see every value in it",
   });
+  const measure = button("Profile", () => dispatch({ type: "profile" }), signal, {
+    title: "Run the model as in production, and color its nodes by the time they take",
+  });
   const note = isRepeat
     ? "Click a tensor for its statistics, or choose a color."
-    : "Runs the model and sees every value.";
-  return el("div.onnx-nb-row", run, el("span.onnx-nb-dim", note));
+    : "See every value, or where the time goes.";
+  return el("div.onnx-nb-row", run, measure, el("span.onnx-nb-dim", note));
 }
 
 /** Returns the number of a target in the overlay; for a tensor the number of its producer. */

@@ -105,6 +105,13 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
         };
       });
     },
+    /** Measures the model; the kernel colors the graph by time. */
+    profile(): void {
+      run({ busy: "Measuring the model…", done: 0 }, async (round, progress) => {
+        const message = (await host.values?.profile(progress, round)) ?? "";
+        return () => finish(message);
+      });
+    },
     /** Downloads the live graph as a page. */
     page(statistics: boolean): void {
       run({ busy: "Writing the page…", done: 0 }, async (round, progress) => {

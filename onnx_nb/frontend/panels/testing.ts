@@ -140,6 +140,7 @@ export class FakeValues implements ValueHost {
   };
   readonly places: Place[] = [];
   runCapture: () => Promise<string> = () => Promise.resolve("captured");
+  profile = (): Promise<string> => Promise.resolve("90% of 1 ms in Conv");
 
   async capture(value: number | null, progress: (fraction: number, message: string) => void): Promise<string> {
     progress(0.5, "MatMul and 3 more");

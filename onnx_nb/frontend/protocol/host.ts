@@ -92,6 +92,8 @@ export interface Place {
 export interface ValueHost {
   /** runs the model and reads one tensor, or all for null; returns a message */
   capture(value: number | null, progress: Progress, signal: AbortSignal): Promise<string>;
+  /** measures the model, and colors the graph by time; returns a message */
+  profile(progress: Progress, signal: AbortSignal): Promise<string>;
   /** chooses sizes of made-up inputs, null to keep them; returns each one's name, its chosen size, and its usual one */
   sizes(
     shapes: Record<string, unknown> | null,

@@ -76,6 +76,7 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
     values: {
       capture: (value, progress, signal) => channel.value("capture", { value }, { signal, progress }),
+      profile: (progress, signal) => channel.value("profile", {}, { signal, progress }),
       sizes: (shapes, signal) => channel.value("sizes", { choice: shapes !== null, shapes: shapes ?? {} }, { signal }),
       statistics: (value, progress, signal) => channel.value("statistics", { value }, { signal, progress }),
       async page(value, place, signal) {

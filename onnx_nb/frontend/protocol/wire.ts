@@ -257,6 +257,7 @@ export interface Verbs {
   readonly discard: readonly [Record<string, never>, null];
   readonly page: readonly [PageRequest, null];
   readonly capture: readonly [CaptureRequest, string];
+  readonly profile: readonly [Record<string, never>, string];
   readonly sizes: readonly [SizesRequest, readonly (readonly [string, string, string])[]];
   readonly statistics: readonly [ValueRequest, StatisticsReply | null];
   readonly values: readonly [CellsRequest, CellsReply];

@@ -114,6 +114,8 @@ export type Command =
   | { readonly type: "color"; readonly by: string }
   /** a tensor, or null for all */
   | { readonly type: "capture"; readonly value: number | null }
+  /** measures the model and colors it by time */
+  | { readonly type: "profile" }
   /** goes to a bookmark, or saves the current view as one */
   | { readonly type: "visit"; readonly bookmark: Bookmark }
   | { readonly type: "bookmark" }
