@@ -335,6 +335,8 @@ class TypeWalk:
             results = []
         pairs = list(zip([*results, *[_NOTHING] * len(declarations)], declarations, strict=False))
         is_settled = all(self._types[kind].size is not None for kind, other in pairs if other >= 0)
+        for name, kind, other in zip(proto.output, *zip(*pairs, strict=True), strict=True) if pairs else ():
+            self._check_declaration(node, plain_text(name), kind, other)
         outputs = tuple(self._merged(kind, other) if other >= 0 else _LEFT_OUT for kind, other in pairs)
         case = replace(case, outputs=tuple(self._types[kind] if kind >= 0 else None for kind in outputs))
         nothing = (_NO_VALUE,) * len(declarations)
@@ -410,6 +412,13 @@ class TypeWalk:
         if self._problem is None and node >= 0:
             label = self._graph.node_label(node)
             message = f"onnx cannot infer the types of {label}: {shortened(reason, 200)}"
+            self._problem = Problem("inference", message, node)
+
+    def _check_declaration(self, node: int, name: str, inference: int, declaration: int) -> None:
+        one, other = self._types[inference], self._types[max(declaration, _NOTHING)]
+        if self._problem is None and one.elem_type and other.elem_type and one.elem_type != other.elem_type:
+            message = f"{self._graph.node_label(node)} makes {quoted(name)} as {one.dtype}, and the model declares it as "
+            message += f"{other.dtype}, which onnxruntime refuses: drop it from graph.value_info or correct it"
             self._problem = Problem("inference", message, node)
 
     def _call(self, node: int, subgraph: int) -> list[int]:

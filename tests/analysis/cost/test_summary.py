@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import onnx
+import onnx.parser
 import pandas as pd
 import pytest
 
@@ -113,3 +114,19 @@ def test_a_widget_counts_costs_of_large_graphs_when_it_is_opened(monkeypatch: py
 def test_a_widget_takes_shapes() -> None:
     widget = onnx_nb.ModelSummary(models.functions(), shapes={"rows": 5}, expanded=False)
     assert widget.summary.macs == 90
+
+
+def test_a_wrong_declared_type_is_named() -> None:
+    """onnxruntime refuses such a model (as onnxconverter's float16 writes it); without the declaration it runs."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x) => (float[2] y) <float16[2] a> { a = Relu(x)  y = Neg(a) }""")
+    ((kind, message),) = onnx_nb.summarize(model).faults
+    assert (kind, message.partition(", which")[0]) == (
+        "inference",
+        "Relu makes 'a' as float32, and the model declares it as float16",
+    )
+    with pytest.raises(onnx_nb.OnnxNbError, match="drop it from graph"):
+        onnx_nb.run(model)
+    del model.graph.value_info[:]
+    assert onnx_nb.summarize(model).faults == ()
+    assert onnx_nb.run(model)["y"].shape == (2,)
