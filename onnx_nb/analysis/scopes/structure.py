@@ -544,10 +544,21 @@ _QUOTES = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 def _node_names(part: Part, _: dict[str, str]) -> list[str | None]:
-    """Read the scopes from node names: "/encoder/layer.0/MatMul"; of "a/conv;a/conv__55", fused by TFLite, "a/conv"."""
-    names = (part.graph.names[item][len(part.prefix) :] for item in part.items.tolist())
-    names = (name.partition(";")[0] + "/" if ";" in name else name for name in names)
-    return [name.rpartition("/")[0] if "/" in name else None for name in names]
+    """Read the scopes from node names: "/encoder/layer.0/MatMul"; of "a/conv;a/conv__55", fused by TFLite, "a/conv".
+
+    A node that an optimizer has put in place of others has a name of its own, and their last output.
+    """
+    graph, length = part.graph, len(part.prefix)
+
+    def name_of(node: int) -> str:
+        name = graph.names[node][length:]
+        value = -1 if "/" in name else next(iter(graph.node_outputs(node).tolist()), -1)
+        output = graph.value_names[value][length:] if value >= 0 else ""
+        return output if output[:1] == "/" else name
+
+    names = map(name_of, part.items.tolist())
+    stems = (name.partition(";")[0] + "/" if ";" in name else name for name in names)
+    return [stem.rpartition("/")[0] if "/" in stem else None for stem in stems]
 
 
 def _weight_names(part: Part, _: dict[str, str]) -> list[str | None] | None:

@@ -706,3 +706,21 @@ def test_folding_does_not_depend_on_the_order_in_the_file(count: int, depth: int
         == made.scope_repeat[made.scope_kind == SIBLINGS].tolist()
     )
     check_tree(Graph.of(shuffled), other)
+
+
+def test_scopes_stay_after_the_optimizer_of_onnxruntime_transformers(tmp_path: Path) -> None:
+    """Its fused nodes have names such as "SkipLayerNorm_AddBias_3"; their outputs keep those of the export."""
+    from onnxruntime.transformers import optimizer
+
+    plain = models.exported("bert", dynamo=False)
+    fused = optimizer.optimize_model(str(plain), model_type="bert", opt_level=0)
+    fused.save_model_to_file(str(tmp_path / "fused.onnx"))
+    graph = Graph.of(tmp_path / "fused.onnx")
+    tree, before = scopes(graph), scopes(Graph.of(plain))
+    homes = {
+        tree.scope_path[int(tree.node_scope[node])] for node in range(graph.node_count) if "Skip" in graph.op_type(node)
+    }
+    layers = {f"encoder/layer.{layer}/{part}" for layer in range(12) for part in ("attention/output", "output")}
+    # the last one computes an output of the model, which has a name of its own
+    assert homes - {""} == layers - {"encoder/layer.11/output"}
+    assert homes <= set(before.scope_path)
