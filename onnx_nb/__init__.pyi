@@ -15,6 +15,8 @@ from onnx_nb.analysis.errors import FeedError as FeedError
 from onnx_nb.analysis.errors import ModelFileError as ModelFileError
 from onnx_nb.analysis.errors import OnnxNbError as OnnxNbError
 from onnx_nb.analysis.errors import SimplificationError as SimplificationError
+from onnx_nb.analysis.generate.cache_check import check_cache as check_cache
+from onnx_nb.analysis.generate.decode import decode as decode
 from onnx_nb.analysis.match.diff import diff as diff
 from onnx_nb.analysis.model import external_data as external_data
 from onnx_nb.analysis.model.model import Model as Model

@@ -19,6 +19,9 @@ from onnx_nb.analysis.cost.summary import OpCount as OpCount
 from onnx_nb.analysis.cost.summary import Port as Port
 from onnx_nb.analysis.cost.summary import ScopeCost as ScopeCost
 from onnx_nb.analysis.cost.summary import Summary as Summary
+from onnx_nb.analysis.generate.cache_check import CacheCheck as CacheCheck
+from onnx_nb.analysis.generate.cache_check import PrefillSplit as PrefillSplit
+from onnx_nb.analysis.generate.decode import Decoding as Decoding
 from onnx_nb.analysis.graph.diagnostics import Problem as Problem
 from onnx_nb.analysis.graph.graph import Graph as Graph
 from onnx_nb.analysis.graph.subgraphs import Subgraph as Subgraph
@@ -33,6 +36,7 @@ from onnx_nb.analysis.model.auditor import DataProblem as DataProblem
 from onnx_nb.analysis.model.auditor import TensorEntry as TensorEntry
 from onnx_nb.analysis.model.model import ModelLike as ModelLike
 from onnx_nb.analysis.model.model import TensorInfo as TensorInfo
+from onnx_nb.analysis.model.package import Package as Package
 from onnx_nb.analysis.model.tensors import ValueInfo as ValueInfo
 from onnx_nb.analysis.profile.changes import ProfileChange as ProfileChange
 from onnx_nb.analysis.profile.changes import ProfileComparison as ProfileComparison

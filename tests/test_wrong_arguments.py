@@ -14,6 +14,7 @@ import torch
 import traitlets
 
 import onnx_nb
+from tests.analysis.generate import packages
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 TEXT = f"{HEAD} g (float[2, 3] x) => (float[2, 3] y) {{ h = Relu(x)  y = Neg(h) }}"
@@ -39,13 +40,16 @@ FREE = {("compare_torch", "args"), ("record", "args"), ("export", "args")}
 """Parameters that may be anything: the arguments of a module."""
 
 PATH = "/nowhere/model.onnx"
+DECODER = packages.decoder()
 VALID: dict[str, dict[str, Any]] = {
     "align": {"recording": onnx_nb.record(MODULE, (X,)), "model": MODEL},
     "calibrate": {"capture": onnx_nb.capture(MODEL)},
     "capture": {"model": MODEL},
+    "check_cache": {"model": DECODER},
     "compare": {"reference": MODEL, "candidate": MODEL},
     "compare_torch": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "costs": {"model": MODEL},
+    "decode": {"model": DECODER, "ids": [3, 5]},
     "diff": {"reference": MODEL, "candidate": MODEL},
     "export": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "extract": {"model": MODEL, "inputs": ["x"], "outputs": ["h"]},

@@ -417,8 +417,8 @@ class TypeWalk:
     def _check_declaration(self, node: int, name: str, inference: int, declaration: int) -> None:
         one, other = self._types[inference], self._types[max(declaration, _NOTHING)]
         if self._problem is None and one.elem_type and other.elem_type and one.elem_type != other.elem_type:
-            message = f"{self._graph.node_label(node)} makes {quoted(name)} as {one.dtype}, and the model declares it as "
-            message += f"{other.dtype}, which onnxruntime refuses: drop it from graph.value_info or correct it"
+            message = f"{self._graph.node_label(node)} makes {quoted(name)} as {one.dtype}, and the model declares it "
+            message += f"as {other.dtype}, which onnxruntime refuses: drop it from graph.value_info or correct it"
             self._problem = Problem("inference", message, node)
 
     def _call(self, node: int, subgraph: int) -> list[int]:

@@ -83,7 +83,8 @@ def load(
     Parameters
     ----------
     source
-        Path of a .onnx file, its bytes, an ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``torch.onnx.ONNXProgram``, or
+        Path of a .onnx file, or of a folder of models that are run together (a `Package`); the bytes of a file, an
+        ``onnx.ModelProto``, an ``onnx_ir.Model``, a ``torch.onnx.ONNXProgram``, or
         a `Model`. It is never changed, and must not change while the Model is in use.
     data_dir
         Folder of the external data; by default the folder of the model's file.
@@ -499,6 +500,10 @@ def _from_file(name: str, folder: Path | None) -> Model:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelFileError(f"{label} cannot be opened: {reason}.") from error
     if stat.S_ISDIR(status.st_mode):
+        from onnx_nb.analysis.model.package import open_package
+
+        if folder is None and (package := open_package(path.absolute())) is not None:
+            return package
         models = sorted(other for other in file_names(path) if other.endswith(".onnx"))
         advice = f"Models in it: {', '.join(map(quoted, models[:5]))}." if models else "It contains no .onnx file."
         raise ModelFileError(f"{label} is a folder.", advice=advice)

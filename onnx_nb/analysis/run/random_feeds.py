@@ -147,7 +147,7 @@ def _input_shapes(
     dims = {name: shape for name, shape in shapes.items() if shape is not None and name not in inputs}
     sizes: dict[str, list[int]] = {}
     for name, shape in dims.items():
-        axes = {} if is_static(shape) else _required_sizes(graph, name, len(shape))
+        axes = {} if is_static(shape) else required_sizes(graph, name, len(shape))
         for axis, size in axes.items():
             symbols.setdefault(str(shape[axis]), size)
         is_float = "float" in str(numpy_dtype(unwrapped(kinds[name]).tensor_type.elem_type))
@@ -323,7 +323,7 @@ def _allowed_values(types: Inference, name: str, shape: Shape) -> Interval | Val
     return Interval(low, high) if low < high and math.isfinite(high - low) else None
 
 
-def _required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
+def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
     """Return the axis sizes an input must have to be compatible with the weights it is combined with."""
     sizes: dict[int, int] = {}
     visits, todo = set[int](), [graph.value(name)]

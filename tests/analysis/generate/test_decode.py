@@ -1,0 +1,204 @@
+"""Decoding with caches says what all tokens at once say; faults of the caches are found without a reference."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_nb
+from onnx_nb.analysis.generate.loop import Loop
+from tests.analysis.generate import packages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PROMPT = [3, 14, 15, 9, 26, 5, 35, 8]
+
+
+def without_caches(model: onnx.ModelProto, ids: list[int], steps: int) -> list[int]:
+    """Return the greedy tokens of a model that reads all tokens at each step, with empty caches."""
+    shape = (1, packages.KV_HEADS, 0, packages.HEAD)
+    names = [port.name for port in model.graph.input if port.name.startswith("past")]
+    tokens = list(ids)
+    for _ in range(steps):
+        row = np.array([tokens])
+        feeds = {"input_ids": row, "attention_mask": np.ones_like(row)}
+        logits = onnx_nb.run(model, feeds | {name: np.zeros(shape, np.float32) for name in names})["logits"]
+        tokens.append(int(logits[0, -1].argmax()))
+    return tokens[len(ids) :]
+
+
+def test_decoding_with_caches_says_what_all_tokens_at_once_say(tmp_path: Path) -> None:
+    model = packages.decoder()
+    expected = without_caches(model, PROMPT, 12)
+    package = onnx_nb.load(packages.write(tmp_path / "tiny", model))
+    assert isinstance(package, onnx_nb.types.Package)
+    assert list(package.models) == ["decoder"]
+    assert package["decoder"] is package
+    seen = []
+    d = onnx_nb.decode(package, PROMPT, 12, progress=lambda fraction, what: seen.append((fraction, what)))
+    assert d.tokens.tolist() == [expected]
+    assert [token for token, *_ in (d.top(step, 1)[0] for step in range(12))] == expected
+    assert seen[0] == (0.0, "prefill")
+    assert seen[-1][0] == 1.0
+    assert len(d.seconds) == 12
+    # a step's feeds run alone, in every verb
+    for step in (0, 1, 7):
+        assert int(onnx_nb.run(package, d.feeds(step))["logits"][0, -1].argmax()) == expected[step]
+    assert len(onnx_nb.capture(package, d.feeds(3))) > 30
+    written = len(PROMPT) + 11
+    assert {row["shape"] for row in d.caches} == {(1, packages.KV_HEADS, written, packages.HEAD)}
+    assert {(row["zeros"], row["not finite"]) for row in d.caches} == {(0.0, 0)}
+    assert [row["token"] for row in d.rows()] == expected
+    assert all(row["margin"] >= 0 for row in d.rows())
+    assert "12 tokens after 8 tokens" in d.message
+    assert "4 states" in d.message
+
+
+def test_a_sliding_window_decodes_as_full_caches_do_within_it(tmp_path: Path) -> None:
+    """Until the window is full nothing slides; then other tokens follow, as the window forgets."""
+    full, slides = packages.decoder(), packages.decoder(window=12)
+    loop = Loop(onnx_nb.load(slides))
+    assert loop.windows == {"past_key_values.0.key": 12, "past_key_values.0.value": 12}
+    assert [array.shape[2] for array in loop.start().values()] == [12, 0, 12, 0]
+    expected = without_caches(full, PROMPT, 5)
+    d = onnx_nb.decode(onnx_nb.load(packages.write(tmp_path / "slides", slides)), PROMPT, 5)
+    assert d.tokens.tolist() == [expected]
+    # slots behind the last token hold memory that nobody wrote: they are not looked at
+    assert {(row["zeros"], row["not finite"]) for row in d.caches} == {(0.0, 0)}
+
+
+def test_rows_of_several_lengths_decode_as_each_alone() -> None:
+    model = packages.decoder(layers=3, seed=1)
+    together = onnx_nb.decode(model, [PROMPT, PROMPT[2:5]], 6)
+    assert together.mask.sum(axis=1).tolist() == [14, 9]
+    for row, ids in enumerate((PROMPT, PROMPT[2:5])):
+        assert together.tokens[row].tolist() == onnx_nb.decode(model, ids, 6).tokens[0].tolist()
+        assert together.tokens[row].tolist() == without_caches(model, ids, 6)
+
+
+def test_the_end_of_text_ends_it(tmp_path: Path) -> None:
+    model = packages.decoder()
+    third = without_caches(model, PROMPT, 3)[2]
+    package = onnx_nb.load(packages.write(tmp_path / "tiny", model, eos_token_id=[third, 999]))
+    assert onnx_nb.decode(package, PROMPT, 12).tokens.shape == (1, 3)
+    assert onnx_nb.decode(package, PROMPT, 12, stop=()).tokens.shape == (1, 12)
+
+
+def test_an_interrupt_leaves_what_was_decoded() -> None:
+    def interrupted(fraction: float, _what: str) -> None:
+        if fraction == 0.4:
+            raise KeyboardInterrupt
+
+    d = onnx_nb.decode(packages.decoder(), PROMPT, 10, progress=interrupted)
+    assert d.interrupted
+    assert d.tokens.shape == (1, 4)
+    assert "Interrupted" in d.message
+
+
+def test_states_are_found_by_their_names() -> None:
+    pairs = {
+        "past_key_values.0.decoder.key": "present.0.decoder.key",
+        "past_key_self_0": "present_key_self_0",
+        "past_0": "present_0",
+        "state": "stateN",
+        "h0": "hn",
+        "conv_state": "conv_state_next",
+        "cache_in": "cache_out",
+    }
+    kinds = {name: onnx.TensorProto.FLOAT for pair in pairs.items() for name in pair}
+    nodes = [onnx.helper.make_node("Neg", [name], [other]) for name, other in pairs.items()]
+    ports = {name: onnx.helper.make_tensor_value_info(name, kind, ["a", 2]) for name, kind in kinds.items()}
+    graph = onnx.helper.make_graph(
+        nodes, "g", [ports[name] for name in pairs], [ports[name] for name in pairs.values()]
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    assert Loop(onnx_nb.load(model)).states == pairs
+
+
+def swapped(model: onnx.ModelProto) -> None:
+    first, second = (node for node in model.graph.node if node.op_type == "GroupQueryAttention")
+    first.input[3], second.input[3] = second.input[3], first.input[3]
+
+
+def forgotten(model: onnx.ModelProto) -> None:
+    """The second layer reads zeros in place of its past."""
+    node = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"][1]
+    zero = onnx.numpy_helper.from_array(np.zeros(1, np.float32), "zero")
+    model.graph.initializer.append(zero)
+    made = onnx.helper.make_node("Mul", [node.input[4], "zero"], ["zeroed"], "/zeroed")
+    node.input[4] = "zeroed"
+    model.graph.node.insert(0, made)
+
+
+def test_a_sound_cache_passes_and_needs_no_prompt() -> None:
+    for model in (packages.decoder(), packages.decoder(window=12), packages.decoder(layers=3, seed=2)):
+        check = onnx_nb.check_cache(model)
+        assert check.passed, check.message
+        assert max(row["logits"] for row in check.rows()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("plant", "state"), [(swapped, "past_key_values.0.key"), (forgotten, "past_key_values.1.value")]
+)
+def test_a_fault_of_the_caches_is_found_without_a_reference(plant: Callable[[Any], None], state: str) -> None:
+    model = packages.decoder()
+    plant(model)
+    check = onnx_nb.check_cache(model, PROMPT)
+    assert not check.passed
+    assert f"The first state that differs is '{state}' of layer {state[16]}" in check.message
+
+
+def test_bad_packages_and_prompts_get_one_sentence(tmp_path: Path) -> None:
+    folder = packages.write(tmp_path / "tiny")
+    package = onnx_nb.load(folder)
+    assert isinstance(package, onnx_nb.types.Package)
+    for ids, message in (
+        ([3, 60], "token 60 is beyond the vocabulary of model.onnx, which has 60"),
+        ([-1], "token -1 is beyond"),
+        ([], "token ids are whole numbers"),
+        ("text", "has no tokenizer that can be read"),
+    ):
+        with pytest.raises(onnx_nb.FeedError, match=message):
+            onnx_nb.decode(package, ids)
+    with pytest.raises(onnx_nb.FeedError, match="state names 'nothing', which is no input"):
+        onnx_nb.decode(package, PROMPT, state={"nothing": "logits"})
+    with pytest.raises(onnx_nb.ModelFileError, match="package 'tiny' has no 'encoder'"):
+        package["encoder"]
+    configuration = folder / "genai_config.json"
+    content = json.loads(configuration.read_text())
+    for name, message in (("gone.onnx", "names 'gone.onnx', which is not there"), ("../x.onnx", "lies outside")):
+        content["model"]["decoder"]["filename"] = name
+        configuration.write_text(json.dumps(content))
+        with pytest.raises(onnx_nb.ModelFileError, match=message):
+            onnx_nb.load(folder)
+    for text in ("[1, 2]", "{", '{"model": 3}', "[" * 100_000):
+        configuration.write_text(text)
+        with pytest.raises(onnx_nb.ModelFileError, match="cannot be read as a configuration"):
+            onnx_nb.load(folder)
+
+
+def test_the_folders_of_optimum_and_transformers_js_are_packages(tmp_path: Path) -> None:
+    model = packages.decoder()
+    for place, name, role in (
+        ("optimum", "decoder_model_merged.onnx", "decoder"),
+        ("js", "onnx/decoder_model_merged_q4.onnx", "decoder"),
+        ("plain", "model.onnx", "model"),
+    ):
+        path = tmp_path / place / name
+        path.parent.mkdir(parents=True)
+        onnx.save(model, path)
+        (tmp_path / place / "config.json").write_text('{"eos_token_id": 59}')
+        package = onnx_nb.load(tmp_path / place)
+        assert isinstance(package, onnx_nb.types.Package)
+        assert list(package.models) == [role]
+        assert onnx_nb.decode(package, PROMPT, 3, stop=()).tokens.tolist() == [without_caches(model, PROMPT, 3)]
+    (tmp_path / "none").mkdir()
+    onnx.save(model, tmp_path / "none" / "a.onnx")
+    with pytest.raises(onnx_nb.ModelFileError, match=r"is a folder\. Models in it: 'a.onnx'"):
+        onnx_nb.load(tmp_path / "none")
