@@ -84,7 +84,7 @@ def generators() -> tuple[list[Path], dict[str, str]]:
 
 def _build(name: str, precision: str, folder: Path) -> None:
     """Build a package from a checkpoint with random weights; note the builder's last words if it fails."""
-    python = _environment()
+    python = environment()
     checkpoint = folder.parent / "checkpoint"
     if not checkpoint.exists():
         _save_checkpoint(name, checkpoint)
@@ -97,7 +97,7 @@ def _build(name: str, precision: str, folder: Path) -> None:
         (folder / "refused.txt").write_text(done.stderr.strip().splitlines()[-1][:160], "utf-8")
 
 
-def _environment() -> Path:
+def environment() -> Path:
     """Return a Python that has the builder beside what is installed here; its onnxruntime must not replace ours."""
     folder = CACHE / "builder"
     python = folder / "bin" / "python"

@@ -45,18 +45,17 @@ def main() -> int:
         folder = path.parent
         files = [str(folder), str(folder.parent / "checkpoint"), json.dumps(PROMPTS), str(STEPS)]
         reply = subprocess.run(
-            [collection._environment(), "-c", OTHERS, *files], capture_output=True, text=True, check=True
+            [collection.environment(), "-c", OTHERS, *files], capture_output=True, text=True, check=True
         )
         package = onnx_nb.load(folder)
         for prompt, (genai, torch) in zip(PROMPTS, json.loads(reply.stdout.splitlines()[-1]), strict=True):
             (ours,) = onnx_nb.decode(package, prompt, STEPS, stop=()).tokens.tolist()
             same = [sum(a == b for a, b in zip(ours, other, strict=False)) for other in (genai, torch)]
             wrong += ours[: len(genai)] != genai or (folder.name == "fp32" and ours != torch)
-            print(
-                f"{folder.parent.name}/{folder.name}, {len(prompt)} tokens: {same[0]} of {len(genai)} as the Generator, "
-                f"{same[1]} of {len(torch)} as transformers in float32",
-                flush=True,
+            line = (
+                f"{folder.parent.name}/{folder.name}, {len(prompt)} tokens: {same[0]} of {len(genai)} as the Generator"
             )
+            sys.stdout.write(f"{line}, {same[1]} of {len(torch)} as transformers in float32\n")
     return int(wrong > 0)
 
 
