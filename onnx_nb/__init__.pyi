@@ -16,6 +16,7 @@ from onnx_nb.analysis.errors import ModelFileError as ModelFileError
 from onnx_nb.analysis.errors import OnnxNbError as OnnxNbError
 from onnx_nb.analysis.errors import SimplificationError as SimplificationError
 from onnx_nb.analysis.generate.cache_check import check_cache as check_cache
+from onnx_nb.analysis.generate.compare_decoding import compare_decoding as compare_decoding
 from onnx_nb.analysis.generate.decode import decode as decode
 from onnx_nb.analysis.match.diff import diff as diff
 from onnx_nb.analysis.model import external_data as external_data

@@ -21,6 +21,8 @@ from onnx_nb.analysis.cost.summary import ScopeCost as ScopeCost
 from onnx_nb.analysis.cost.summary import Summary as Summary
 from onnx_nb.analysis.generate.cache_check import CacheCheck as CacheCheck
 from onnx_nb.analysis.generate.cache_check import PrefillSplit as PrefillSplit
+from onnx_nb.analysis.generate.compare_decoding import DecodingComparison as DecodingComparison
+from onnx_nb.analysis.generate.compare_decoding import StepResult as StepResult
 from onnx_nb.analysis.generate.decode import Decoding as Decoding
 from onnx_nb.analysis.graph.diagnostics import Problem as Problem
 from onnx_nb.analysis.graph.graph import Graph as Graph

@@ -47,6 +47,7 @@ VALID: dict[str, dict[str, Any]] = {
     "capture": {"model": MODEL},
     "check_cache": {"model": DECODER},
     "compare": {"reference": MODEL, "candidate": MODEL},
+    "compare_decoding": {"reference": DECODER, "candidate": DECODER, "ids": [3, 5], "steps": 1},
     "compare_torch": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "costs": {"model": MODEL},
     "decode": {"model": DECODER, "ids": [3, 5]},

@@ -82,6 +82,15 @@ def generators() -> tuple[list[Path], dict[str, str]]:
     return sorted((CACHE / "generators").glob("*/*/model.onnx")), refused
 
 
+def build_deep(name: str, layers: int) -> Path:
+    """Return the folder of a deeper package in float32, with its checkpoint beside it."""
+    folder = CACHE / "deep" / name
+    if not (folder / "fp32" / "model.onnx").exists():
+        _save_checkpoint(name, folder / "checkpoint", num_hidden_layers=layers)
+        _build(name, "fp32", folder / "fp32")
+    return folder
+
+
 def _build(name: str, precision: str, folder: Path) -> None:
     """Build a package from a checkpoint with random weights; note the builder's last words if it fails."""
     python = environment()
@@ -111,7 +120,7 @@ def environment() -> Path:
     return python
 
 
-def _save_checkpoint(name: str, folder: Path) -> None:
+def _save_checkpoint(name: str, folder: Path, **more: int) -> None:
     """Write a model with random weights and a tokenizer of bytes, as they come from a hub."""
     import torch
     import transformers
@@ -119,7 +128,7 @@ def _save_checkpoint(name: str, folder: Path) -> None:
 
     config, sizes, architecture = ARCHITECTURES[name]
     torch.manual_seed(0)
-    model = getattr(transformers, architecture)(getattr(transformers, config)(**{**SIZES, **sizes}))
+    model = getattr(transformers, architecture)(getattr(transformers, config)(**{**SIZES, **sizes, **more}))
     model.eval().save_pretrained(folder)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

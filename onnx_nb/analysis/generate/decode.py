@@ -249,7 +249,7 @@ def prompt_of(model: Model, loop: Loop, ids: Any) -> tuple[NDArray[np.int64], ND
         tokenizer = _tokenizer(model)
         if tokenizer is None:
             message = f"{model.name} has no tokenizer that can be read, and the prompt is text."
-            raise FeedError(message, advice="Give token ids, or pip install onnx-nb[text] and load the package's folder.")
+            raise FeedError(message, advice="Give token ids, or pip install onnx-nb[text] and load the folder.")
         ids = tokenizer.encode(ids).ids
     try:
         rows = [np.asarray(row, np.int64).reshape(-1) for row in (ids if np.ndim(ids[0]) else [ids])]

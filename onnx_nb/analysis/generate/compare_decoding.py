@@ -1,0 +1,382 @@
+"""Compare two decoders at every step: the reference chooses the tokens, and both read them.
+
+Two right implementations part for good where the two best tokens are closer than their last bits, so a step is judged
+by its logits and layers, not by its token. The error of each half of a layer is isolated: it reads the stream of the
+reference and, as its past, what the candidate itself made of the reference's stream in the steps before.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.formatting import count_text
+from onnx_nb.analysis.generate.decode import last_logits, prompt_of
+from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
+from onnx_nb.analysis.generate.loop import Loop
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.progress import CountedWork
+from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run.session import session
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.progress import Progress
+
+    Streams = list[NDArray[np.float32]]
+
+BITS: Final = 16
+"""Roundings of the largest value of a stream that half a layer may make: float32 makes at most 5 (13 architectures)."""
+TOLERANCE: Final = 1e-5
+"""Error of half a layer, by its contribution to the stream: 7e-7 at most in float32 on the same; the smallest fault
+that was planted makes 1e-4."""
+_EPSILONS: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+_QUANTIZED: Final = (
+    "MatMulNBits",
+    "QMoE",
+    "GatherBlockQuantized",
+    "MatMulInteger",
+    "QLinearMatMul",
+    "DequantizeLinear",
+)
+
+
+class StepResult(NamedTuple):
+    """One step of both."""
+
+    step: int
+    """0 and perhaps 1 are the prefill."""
+    position: int
+    """Tokens that were read with this step."""
+    reference: int
+    """The token that the reference chose; both read it next."""
+    candidate: int
+    """The token that the candidate would choose."""
+    margin: float
+    """By how much the reference's best logit is above its second."""
+    difference: float
+    """Largest difference of the logits."""
+    divergence: float
+    """Kullback–Leibler divergence of the candidate's distribution from the reference's, in nats."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DecodingComparison(Table, Displayed):
+    """A candidate beside a reference at every step, teacher-forced. Made by `compare_decoding`."""
+
+    name: str
+    steps: tuple[StepResult, ...]
+    parts: tuple[str, ...]
+    """The halves of layers, from the embedding to the logits; empty if the layers of both are not known."""
+    errors: NDArray[np.float64]
+    """float64 [steps, parts]: the isolated error of each half by its contribution to the stream."""
+    faults: NDArray[np.int64]
+    """int64 [steps, parts]: the first position that is off by more than rounding; −1 where none is."""
+    windows: tuple[int, ...]
+    """Window of each layer of the candidate, 0 where it sees all."""
+    has_quantization: bool
+    """Whether the candidate's weights are quantized and the reference's are not, so that each layer is off."""
+    notes: tuple[str, ...]
+
+    @property
+    def first_fault(self) -> tuple[int, str] | None:
+        """The first step and in it the half of a layer that is off by more than rounding; ``None`` if there is none."""
+        steps, parts = np.nonzero(self.faults >= 0)
+        return None if self.has_quantization or not steps.size else (int(steps[0]), self.parts[int(parts[0])])
+
+    @property
+    def message(self) -> str:
+        """Where they part, or that they do not, with the numbers that show it."""
+        margins = [step.margin for step in self.steps if step.reference != step.candidate]
+        logits = f"the logits differ by at most {max(step.difference for step in self.steps):.1e}"
+        tokens = f"{len(margins)} of {count_text(len(self.steps), 'step')} would take another token"
+        tokens = f"{tokens}, by margins of at most {max(margins):.1e}" if margins else "the same tokens"
+        notes = "".join(f" {note}" for note in self.notes)
+        if (fault := self.first_fault) is not None:
+            step, part = fault
+            column, others = self.parts.index(part), int((self.faults[step] >= 0).sum()) - 1
+            where = f"Step {step} is" if step else "The first step is"
+            more = f" (and {count_text(others, 'other part')})" if others else ""
+            position = int(self.faults[step, column])
+            text = (
+                f"{where} off in {part}{more} from position {position} on, by {self.errors[step, column]:.1e} of what"
+            )
+            return f"{text} it adds{self._reason(step, part, position)}; {tokens}, {logits}.{notes}"
+        text = f"{tokens[0].upper()}{tokens[1:]}; "
+        if self.parts and self.has_quantization:
+            means = self.errors.mean(axis=0)
+            column, median = int(means.argmax()), float(np.median(means))
+            text += f"{self.parts[column]} costs most, {means[column]:.1e} of what it adds (median {median:.1e}); "
+        elif self.parts:
+            text += f"no layer is off by more than rounding ({self.errors.max():.1e} of what it adds); "
+        return f"{text}{logits}.{notes}"
+
+    def _reason(self, step: int, part: str, position: int) -> str:
+        """Return where to look, as far as the first position tells it."""
+        words = part.split()
+        if words[-1] != "attention":
+            return ""
+        window = self.windows[int(words[1])] if int(words[1]) < len(self.windows) else 0
+        ends_there = window and (position >= window - 1 if step == 0 else abs(position - window) < 2)
+        if ends_there:
+            return f", where its window of {count_text(window, 'token')} ends"
+        if step and position == self.steps[step - 1].position:
+            return ": what reads no past is right, so look at its past and its positions"
+        return ": the tokens before are right, so look at its mask and window" if position else ""
+
+    def __repr__(self) -> str:
+        return f"DecodingComparison({self.message.removesuffix('.')})"
+
+    _columns = ("step", "position", "reference", "candidate", "margin", "difference", "divergence", "part", "error")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each step, with the half of a layer that is off first, else the one that is off most."""
+        rows = []
+        for number, step in enumerate(self.steps):
+            part, error = "", np.nan
+            if self.parts:
+                off = [] if self.has_quantization else np.flatnonzero(self.faults[number] >= 0).tolist()
+                column = off[0] if off else int(self.errors[number].argmax())
+                part, error = self.parts[column], float(self.errors[number, column])
+            rows.append({**dict(zip(self._columns, step, strict=False)), "part": part, "error": error})
+        return rows
+
+    def _still(self) -> Still:
+        rows = []
+        for row in self.rows():
+            numbers = (f"{row[name]:.1e}" for name in ("margin", "difference", "divergence"))
+            texts = (f"{row[name]}" for name in ("step", "position", "reference", "candidate"))
+            largest = f"{row['part']} {row['error']:.1e}" if row["part"] else ""
+            rows.append((*texts, *numbers, largest))
+        heads = ("Step", "Tokens", "Reference", "Candidate", "Margin", "Logits differ", "KL", "Largest error")
+        return Still(self.message, tables=(StillTable(heads, rows, "step", 0),))
+
+
+@known_arguments
+def compare_decoding(
+    reference: Any,
+    candidate: ModelLike,
+    ids: Any = None,
+    steps: int = 32,
+    *,
+    state: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> DecodingComparison:
+    """Compare two decoders at every step; both read the tokens that the reference chooses.
+
+    Parameters
+    ----------
+    reference
+        A causal language model of transformers, or another package or model.
+    candidate, state
+        A folder of models (see `load`), or a model with states; see `decode`.
+    ids
+        Token ids, as `decode` takes them; by default made up, longer than every window. They are read in two chunks.
+    steps
+        Tokens after the prompt.
+    progress
+        Called as work advances, see `Progress`.
+
+    Returns
+    -------
+    DecodingComparison
+        The layers are compared where those of both are known: an attention and fused norms as onnxruntime-genai's
+        builder writes them, the layers of a module of transformers. Else only the logits are.
+
+    Raises
+    ------
+    AlignmentError
+        If the reference is no model that decodes, or the vocabularies differ.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (int64[batch, seq] input_ids, float[batch, past, 4] past) => (float[batch, seq, 4] logits,
+    ...   float[batch, total, 4] present) <float[4, 4] table = {0,1,0,0, 0,0,1,0, 0,0,0,1, 1,0,0,0}>
+    ... { logits = Gather(table, input_ids)  present = Concat<axis = 1>(past, logits) }''')
+    >>> compare_decoding(model, model, [0, 1], 3).message
+    'The same tokens; the logits differ by at most 0.0e+00.'
+    """
+    model = load(candidate)
+    loop = Loop(model, state)
+    windows = windows_of(Graph.of(model))
+    size = loop.vocabulary or 8
+    prompt, mask = prompt_of(model, loop, np.arange(max(windows, default=0) + 24) * 7 % size if ids is None else ids)
+    reference_side = _ModuleSide(reference) if hasattr(reference, "state_dict") else _ModelSide(load(reference), None)
+    candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.logits)
+    cut_side = _ModelSide(model, state, stems) if stems else None
+    results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
+    work, tokens = CountedWork(progress, steps + 2), prompt
+    dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
+    eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
+    for number, (begin, stop) in enumerate(_chunks(prompt.shape[1], steps, in_two=bool(mask.all()))):
+        work.reached(number, f"step {number} of {steps + 1}")
+        part, mask = tokens[:, begin:stop], np.pad(mask, ((0, 0), (0, max(stop - mask.shape[1], 0))), constant_values=1)
+        padding, valid = mask[:, :stop], mask[:, begin:stop] > 0
+        expected, streams = reference_side.step(part, padding)
+        size = expected.shape[-1]
+        logits, _ = candidate_side.step(part, padding)
+        if not 0 < size <= logits.shape[-1]:
+            message = f"the reference has {size:,} tokens, and {model.name} {logits.shape[-1]:,}."
+            raise AlignmentError(message, advice="Compare models of one vocabulary.")
+        last = [last_logits(array, padding, part.shape[1])[:, :size] for array in (expected, logits)]
+        results.append(_step_result(number, stop, *last))
+        if len(streams) != len(stems):
+            cut_side, stems, errors, faults = None, (), [], []
+        if cut_side is not None:
+            cut_logits, outputs = cut_side.step(part, padding, streams)
+            row = [_error(*pair, valid, eps) for pair in zip(outputs, streams, [None, *streams], strict=False)]
+            row.append(_error(cut_logits[..., :size], expected, None, valid, eps))
+            errors.append([error for error, _ in row])
+            faults.append([first + begin if first >= 0 else -1 for _, first in row])
+        if stop >= tokens.shape[1]:
+            tokens = np.concatenate([tokens, last[0].argmax(axis=-1)[:, None]], axis=1)
+    work.finished()
+    labels, quantizing = (*(stem.label for stem in stems), "logits") if stems else (), set(_QUANTIZED)
+    notes = () if stems else ("Only the logits are compared: the layers are not known in both, or not as many.",)
+    return DecodingComparison(
+        model.name,
+        tuple(results),
+        labels,
+        np.asarray(errors, np.float64).reshape(len(results), len(labels)),
+        np.asarray(faults, np.int64).reshape(len(results), len(labels)),
+        tuple(windows),
+        bool(quantizing & candidate_side.operators) and not quantizing & reference_side.operators,
+        notes,
+    )
+
+
+def _chunks(length: int, steps: int, *, in_two: bool) -> Iterator[tuple[int, int]]:
+    """Yield what each step reads: the prompt, in two chunks unless rows are padded, then one token each."""
+    half = length // 2 if length > 3 and in_two else length
+    yield 0, half
+    if half < length:
+        yield half, length
+    for step in range(steps):
+        yield length + step, length + step + 1
+
+
+def _step_result(
+    number: int, position: int, reference: NDArray[np.float32], candidate: NDArray[np.float32]
+) -> StepResult:
+    """Compare the logits of a step; of several rows, of the one that differs most."""
+    row = int(np.abs(reference - candidate).max(axis=-1).argmax())
+    first, second = reference[row].astype(np.float64), candidate[row].astype(np.float64)
+    best = np.sort(first)[::-1]
+    p, q = (array - array.max() - np.log(np.exp(array - array.max()).sum()) for array in (first, second))
+    divergence = max(float((np.exp(p) * (p - q)).sum()), 0.0)
+    margin = float(best[0] - best[1]) if len(best) > 1 else np.inf
+    pair = int(first.argmax()), int(second.argmax())
+    return StepResult(number, position, *pair, margin, float(np.abs(first - second).max()), divergence)
+
+
+def _error(
+    candidate: NDArray[np.float32],
+    reference: NDArray[np.float32],
+    before: NDArray[np.float32] | None,
+    valid: NDArray[np.bool_],
+    eps: float,
+) -> tuple[float, int]:
+    """Return the error of half a layer by its contribution, and the first position off by more than rounding, or −1."""
+    first, second = (np.asarray(array, np.float64)[: len(valid), -valid.shape[1] :] for array in (candidate, reference))
+    distance = np.where(valid[:, -first.shape[1] :, None], np.abs(first - second), 0.0)
+    change = second if before is None else second - np.asarray(before, np.float64)
+    contribution = float(np.abs(change).max()) or 1.0
+    limit = BITS * eps * float(np.abs(second).max()) + max(TOLERANCE, BITS * eps) * contribution
+    places = np.flatnonzero(~(distance.max(axis=(0, 2)) <= limit))
+    return float(distance.max()) / contribution, int(places[0]) if places.size else -1
+
+
+class _ModelSide:
+    """A model that runs step by step: with the streams of its layers, or fed with those of another."""
+
+    def __init__(self, model: Model, state: Mapping[str, str] | None, feed: Sequence[Stem] = ()) -> None:
+        graph, loop = Graph.of(model), Loop(model, state)
+        if not loop.states:
+            message = f"{model.name} has no states that are carried from step to step."
+            raise AlignmentError(message, advice="Name them, state={input: output}, or export it with its caches.")
+        self.operators = {op for op, _ in graph.operators}
+        stems = tuple(feed) or stems_of(graph, loop.logits)
+        variant, self._outputs = with_streams(model, stems, feed=bool(feed))
+        self._loop, self._run, self._states = Loop(variant, loop.states), session(variant), dict[str, Any]()
+
+    def step(
+        self, ids: NDArray[np.int64], mask: NDArray[np.int64], streams: Streams | None = None
+    ) -> tuple[Any, Streams]:
+        """Return the logits of a step, and the streams."""
+        loop, others = self._loop, {f"{CUT}{number}": stream for number, stream in enumerate(streams or ())}
+        results = self._run(loop.feeds(ids, self._states or loop.start(len(ids)), mask, others))
+        self._states = loop.next_states(results)
+        arrays = [np.asarray(results[name], np.float32) for name in (loop.logits, *self._outputs)]
+        return arrays[0], arrays[1:]
+
+
+class _ModuleSide:
+    """A causal language model of transformers, with its own cache; hooks see the stream at the norms of its layers."""
+
+    operators: frozenset[str] = frozenset()
+
+    def __init__(self, module: Any) -> None:
+        import torch
+
+        self._torch, self._module, self._cache = torch, module, None
+        lists = [child for child in module.modules() if isinstance(child, torch.nn.ModuleList) and len(child)]
+        alike = [layers for layers in lists if len({type(layer) for layer in layers}) == 1]
+        if not alike or not hasattr(module, "forward"):
+            message = f"{type(module).__name__} has no list of layers, so it is no decoder."
+            raise AlignmentError(message, advice="Pass a causal language model of transformers, or a package.")
+        if module.training:
+            message = f"{type(module).__name__} is in training mode, in which dropouts drop values."
+            raise AlignmentError(message, advice="Call module.eval() first.")
+        # transformers 5.24 renamed it
+        self._word = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
+        self._layers = max(alike, key=lambda layers: sum(p.numel() for p in layers.parameters()))
+
+    def step(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Any, Streams]:
+        """Return the logits of a step, and the stream before each layer, after each attention and at the end."""
+        torch, streams, norms, hooks = self._torch, list[Any](), list[Any](), list[Any]()
+
+        def tensor_of(args: Any, kwargs: Any) -> Any:
+            return args[0] if args else kwargs["hidden_states"]
+
+        def before_layer(_module: Any, args: Any, kwargs: Any) -> None:
+            streams.append(tensor_of(args, kwargs))
+
+        def before_norm(_module: Any, args: Any, kwargs: Any) -> None:
+            norms.append(tensor_of(args, kwargs))
+
+        def before_mlp(_module: Any, _args: Any, _kwargs: Any) -> None:
+            streams.extend(norms[-1:])  # the stream, as the norm before the MLP read it
+
+        def after(_module: Any, _args: Any, output: Any) -> None:
+            streams.append(output[0] if isinstance(output, tuple) else output)
+
+        for layer in self._layers:
+            hooks.append(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
+            children = {name: child for name, child in layer.named_children() if [*child.parameters()]}
+            norms_of = [child for name, child in children.items() if "norm" in name]
+            others = [child for name, child in children.items() if "norm" not in name and "attn" not in name]
+            for some, hook in ((norms_of, before_norm), (others[:1], before_mlp)):
+                hooks += [child.register_forward_pre_hook(hook, with_kwargs=True) for child in some]
+        hooks.append(self._layers[-1].register_forward_hook(after))
+        positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
+        feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        device = next(self._module.parameters()).device
+        tensors = {name: torch.tensor(array, device=device) for name, array in feeds.items()}
+        try:
+            with torch.no_grad():
+                output = self._module(**{self._word: self._cache}, use_cache=True, **tensors)
+        finally:
+            for handle in hooks:
+                handle.remove()
+        self._cache = output[self._word]
+        arrays = [tensor.float().cpu().numpy() for tensor in (output.logits, *streams)]
+        return arrays[0], arrays[1:]

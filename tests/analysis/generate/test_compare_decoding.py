@@ -1,0 +1,185 @@
+"""Two decoders at every step: sound ones pass, planted faults are named by step and half of a layer.
+
+The reference is transformers' Llama with the weights of the package: it shares no code with onnxruntime's operators.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import onnx_nb
+from onnx_nb.analysis.generate.layers import stems_of, windows_of
+from onnx_nb.types import Graph
+from tests.analysis.generate import packages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+torch = pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+LAYERS = 3
+IDS = [7 * n % packages.VOCABULARY for n in range(24)]
+
+
+def llama(model: onnx.ModelProto) -> Any:
+    """Return a Llama of transformers with the weights of a decoder."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    p = packages
+    sizes: dict[str, Any] = {"hidden_size": p.HIDDEN, "intermediate_size": p.INNER, "vocab_size": p.VOCABULARY}
+    sizes |= {"num_attention_heads": p.HEADS, "num_key_value_heads": p.KV_HEADS, "head_dim": p.HEAD}
+    sizes |= {"num_hidden_layers": LAYERS, "max_position_embeddings": p.POSITIONS, "rms_norm_eps": 1e-6}
+    sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}, "attn_implementation": "eager"}
+    weights = {
+        tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in model.graph.initializer
+    }
+    state = {"model.embed_tokens.weight": weights["embed"], "lm_head.weight": weights["lm_head.weight"].T}
+    state["model.norm.weight"] = weights["norm"]
+    rows = [p.HEADS * p.HEAD, p.KV_HEADS * p.HEAD, p.KV_HEADS * p.HEAD]
+    for layer in range(LAYERS):
+        ours, theirs = f"model/layers.{layer}", f"model.layers.{layer}"
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            state[f"{theirs}.{name}.weight"] = weights["norm"]
+        packed = weights[f"{ours}/attn/qkv_proj.weight"].T.split(rows)
+        for name, part in zip(("q", "k", "v"), packed, strict=True):
+            state[f"{theirs}.self_attn.{name}_proj.weight"] = part
+        state[f"{theirs}.self_attn.o_proj.weight"] = weights[f"{ours}/attn/o_proj.weight"].T
+        for name in ("gate", "up", "down"):
+            state[f"{theirs}.mlp.{name}_proj.weight"] = weights[f"{ours}/mlp/{name}_proj.weight"].T
+    module: Any = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False))
+    module.load_state_dict({name: part.contiguous() for name, part in state.items()})
+    return module.eval()
+
+
+@pytest.fixture(scope="module")
+def sound() -> onnx.ModelProto:
+    return packages.decoder(LAYERS, seed=4)
+
+
+@pytest.fixture(scope="module")
+def module(sound: onnx.ModelProto) -> Any:
+    return llama(sound)
+
+
+def attention(model: onnx.ModelProto, layer: int) -> onnx.NodeProto:
+    """Return the attention of a layer."""
+    nodes: list[onnx.NodeProto] = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
+    return nodes[layer]
+
+
+def scaled(name: str, factor: float) -> Callable[[onnx.ModelProto], None]:
+    """Return what multiplies a weight."""
+
+    def plant(model: onnx.ModelProto) -> None:
+        (tensor,) = (tensor for tensor in model.graph.initializer if tensor.name == name)
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(factor), name))
+
+    return plant
+
+
+def window(model: onnx.ModelProto) -> None:
+    """The second layer sees only the last nine tokens."""
+    attention(model, 1).attribute.append(helper.make_attribute("local_window_size", 9))
+
+
+def scale(model: onnx.ModelProto) -> None:
+    attention(model, 2).attribute.append(helper.make_attribute("scale", 1.1 * packages.HEAD**-0.5))
+
+
+def swapped(model: onnx.ModelProto) -> None:
+    first, last = attention(model, 0), attention(model, 2)
+    for slot in (3, 4):
+        first.input[slot], last.input[slot] = last.input[slot], first.input[slot]
+
+
+def rotary(model: onnx.ModelProto) -> None:
+    """The first layer has another base of its rotary embedding."""
+    half = packages.HEAD // 2
+    angles = np.outer(np.arange(packages.POSITIONS), 200.0 ** (-np.arange(half) / half))
+    for name, table, slot in (("cos", np.cos(angles), 7), ("sin", np.sin(angles), 8)):
+        model.graph.initializer.append(numpy_helper.from_array(table.astype(np.float32), name))
+        attention(model, 0).input[slot] = name
+
+
+def epsilon(model: onnx.ModelProto) -> None:
+    (norm,) = (node for node in model.graph.node if "/model/layers.2/input_layernorm/output_0" in node.output)
+    norm.attribute[0].f = 1e-2
+
+
+FAULTS: dict[str, tuple[Callable[[onnx.ModelProto], None], int, str, str]] = {
+    "window": (window, 0, "layer 1 attention", "from position 9 on"),
+    "scale": (scale, 0, "layer 2 attention", ""),
+    "past": (swapped, 1, "layer 0 attention", "look at its past and its positions"),
+    "rotary base": (rotary, 0, "layer 0 attention", "from position 1 on"),
+    "epsilon": (epsilon, 0, "layer 2 attention", "from position 0 on"),
+    "mlp": (scaled("model/layers.1/mlp/down_proj.weight", 1.001), 0, "layer 1 mlp", ""),
+    "output": (scaled("model/layers.0/attn/o_proj.weight", 0.999), 0, "layer 0 attention", ""),
+    "head": (scaled("lm_head.weight", 1.001), 0, "logits", ""),
+}
+
+
+def test_the_layers_of_a_decoder_are_found_without_their_names(sound: onnx.ModelProto) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(sound)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"n{number}"
+    stems = stems_of(Graph.of(model), "logits")
+    assert [stem.label for stem in stems] == [
+        "embedding", "layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 mlp",
+        "layer 2 attention", "layer 2 mlp",
+    ]  # fmt: skip
+    assert windows_of(Graph.of(packages.decoder(window=12))) == [12, 0]
+
+
+def test_a_sound_package_has_no_fault(sound: onnx.ModelProto, module: Any) -> None:
+    c = onnx_nb.compare_decoding(module, sound, IDS, 16)
+    assert c.first_fault is None, c.message
+    assert c.message.startswith("The same tokens; no layer is off by more than rounding")
+    assert c.errors.shape == (18, 8)
+    assert float(c.errors.max()) < 1e-5
+    assert [row["position"] for row in c.rows()] == [12, *range(24, 41)]
+    with torch.no_grad():
+        options = {"max_new_tokens": 16, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+        prompt = torch.tensor([IDS])
+        tokens = module.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+    assert [row["reference"] for row in c.rows()[1:17]] == tokens[0, 24:].tolist()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_by_step_and_half_of_a_layer(name: str, sound: onnx.ModelProto, module: Any) -> None:
+    plant, step, part, words = FAULTS[name]
+    model = onnx.ModelProto()
+    model.CopyFrom(sound)
+    plant(model)
+    c = onnx_nb.compare_decoding(module, model, IDS, 4)
+    assert c.first_fault == (step, part), c.message
+    assert part in c.message
+    assert words in c.message
+    # another package as the reference says the same
+    assert onnx_nb.compare_decoding(sound, model, IDS, 4).first_fault == (step, part)
+
+
+def test_padded_rows_are_compared_where_they_hold_tokens(sound: onnx.ModelProto, module: Any) -> None:
+    c = onnx_nb.compare_decoding(module, sound, [IDS, IDS[3:10]], 4)
+    assert c.first_fault is None, c.message
+    assert len(c.rows()) == 5
+    assert max(row["difference"] for row in c.rows()) < 1e-4
+
+
+def test_what_cannot_be_compared_is_explained(sound: onnx.ModelProto, module: Any) -> None:
+    with pytest.raises(onnx_nb.AlignmentError, match="is in training mode"):
+        onnx_nb.compare_decoding(llama(sound).train(), sound, IDS)
+    with pytest.raises(onnx_nb.AlignmentError, match="has no list of layers"):
+        onnx_nb.compare_decoding(torch.nn.Linear(2, 2).eval(), sound, IDS)
+    plain = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (int64[b, s] input_ids) => (float[b, s, 60] logits) <float[60, 60] t> { logits = Gather(t, input_ids) }""")
+    with pytest.raises(onnx_nb.AlignmentError, match="has no states that are carried"):
+        onnx_nb.compare_decoding(module, plain, IDS)
+    short = packages.decoder(LAYERS - 1, seed=4)
+    c = onnx_nb.compare_decoding(module, short, IDS, 2)
+    assert c.parts == ()
+    assert "Only the logits are compared" in c.message

@@ -1,0 +1,150 @@
+"""``python -m tests.wild.decoding_faults``: faults planted into decoders of six layers, compared with transformers.
+
+A Llama and a Gemma 2 as onnxruntime-genai's builder writes them. A fault counts as named by its step and the half of
+the layer it is in. One that moves no half beyond rounding is counted apart: it cannot show.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import onnx_nb
+from tests.wild import collection
+
+LAYERS = 6
+Plant = Callable[[onnx.ModelProto], None]
+
+
+def attention(model: onnx.ModelProto, layer: int) -> onnx.NodeProto:
+    """Return the attention of a layer."""
+    nodes: list[onnx.NodeProto] = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
+    return nodes[layer]
+
+
+def attribute(node: onnx.NodeProto, name: str, value: Any) -> None:
+    """Set an attribute."""
+    rest = [entry for entry in node.attribute if entry.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*rest, helper.make_attribute(name, value)])
+
+
+def weight(model: onnx.ModelProto, name: str, change: Callable[[Any], Any]) -> None:
+    """Change a weight."""
+    (tensor,) = (tensor for tensor in model.graph.initializer if tensor.name == name)
+    tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)).astype(np.float32), name))
+
+
+def scale(model: onnx.ModelProto, layer: int) -> None:
+    """Multiply the scale of the scores."""
+    node = attention(model, layer)
+    attribute(node, "scale", 1.1 * {entry.name: entry.f for entry in node.attribute}.get("scale", 0.25))
+
+
+def rotary(model: onnx.ModelProto, layer: int) -> None:
+    """Double the base of the rotary embedding."""
+    (table,) = (numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == "cos_cache")
+    count, half = table.shape
+    angles = np.outer(np.arange(count), 20_000.0 ** (-np.arange(half) / half))
+    for slot, name, values in ((7, "cos", np.cos(angles)), (8, "sin", np.sin(angles))):
+        model.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), name))
+        attention(model, layer).input[slot] = name
+
+
+def forgotten(model: onnx.ModelProto, layer: int) -> None:
+    """Let a layer read zeros as its past."""
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "zero"))
+    node = attention(model, layer)
+    for slot in (3, 4):
+        model.graph.node.insert(0, helper.make_node("Mul", [node.input[slot], "zero"], [f"zero.{slot}"]))
+        node.input[slot] = f"zero.{slot}"
+
+
+def swapped(model: onnx.ModelProto, first: int, second: int) -> None:
+    """Swap the pasts of two layers."""
+    a, b = attention(model, first), attention(model, second)
+    for slot in (3, 4):
+        a.input[slot], b.input[slot] = b.input[slot], a.input[slot]
+
+
+def epsilon(model: onnx.ModelProto, layer: int) -> None:
+    """Change the ε of the first norm."""
+    name = f"/model/layers.{layer}/input_layernorm/output_0"
+    (node,) = (node for node in model.graph.node if name in node.output)
+    attribute(node, "epsilon", 1e-5)
+
+
+def one_element(array: Any) -> Any:
+    """Return an array with one element off by 5%."""
+    copy = array.copy()
+    copy[3] *= 1.05
+    return copy
+
+
+def faults() -> list[tuple[str, int, Plant]]:
+    """Return what is planted: the half of a layer, the first step at which it shows, and how."""
+    found: list[tuple[str, int, Plant]] = []
+    for layer in range(LAYERS):
+        name, half = f"model.layers.{layer}", f"layer {layer} attention"
+        found += [
+            (half, 0, lambda model, layer=layer: scale(model, layer)),
+            (half, 0, lambda model, layer=layer: rotary(model, layer)),
+            (half, 0, lambda model, layer=layer: attribute(attention(model, layer), "local_window_size", 12)),
+            (half, 1, lambda model, layer=layer: forgotten(model, layer)),
+            (half, 0, lambda model, layer=layer: epsilon(model, layer)),
+            (half, 0, lambda model, name=name: weight(model, f"{name}.input_layernorm.weight", one_element)),
+            (half, 0, lambda model, name=name: weight(model, f"{name}.attn.o_proj.MatMul.weight", lambda a: a * 1.02)),
+            (
+                f"layer {layer} mlp",
+                0,
+                lambda model, name=name: weight(model, f"{name}.mlp.down_proj.MatMul.weight", lambda a: a * 1.02),
+            ),
+        ]
+    for first, second in ((0, 1), (2, 4), (1, 5)):
+        found.append((f"layer {first} attention", 1, lambda model, a=first, b=second: swapped(model, a, b)))
+    return found
+
+
+def main() -> int:
+    """Print each miss and the totals; return 1 if fewer than 95% are named, or a sound package has a fault."""
+    warnings.simplefilter("ignore")
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    import transformers
+
+    totals, alarms = {"named": 0, "missed": 0, "invisible": 0, "refused by onnxruntime": 0}, 0
+    for name in ("llama", "gemma2"):
+        folder = collection.build_deep(name, LAYERS)
+        module = transformers.AutoModelForCausalLM.from_pretrained(folder / "checkpoint", attn_implementation="eager")
+        module = module.float().eval()
+        sound = onnx.load(Path(folder, "fp32", "model.onnx"))
+        c = onnx_nb.compare_decoding(module, sound, steps=8)
+        alarms += c.first_fault is not None
+        sys.stdout.write(f"{name}, sound: {c.message}\n")
+        for number, (half, step, plant) in enumerate(faults()):
+            model = onnx.ModelProto()
+            model.CopyFrom(sound)
+            plant(model)
+            try:
+                c = onnx_nb.compare_decoding(module, model, steps=8)
+            except onnx_nb.OnnxNbError:
+                totals["refused by onnxruntime"] += 1
+                continue
+            kind = "named" if c.first_fault == (step, half) else "missed"
+            kind = "invisible" if kind == "missed" and c.first_fault is None and float(c.errors.max()) < 1e-5 else kind
+            totals[kind] += 1
+            if kind == "missed":
+                sys.stdout.write(f"{name}, fault {number} in step {step}, {half}: {c.message}\n")
+    sys.stdout.write(", ".join(f"{count} {kind}" for kind, count in totals.items()) + f", {alarms} alarms\n")
+    return int(bool(alarms) or totals["named"] < 0.95 * (totals["named"] + totals["missed"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
