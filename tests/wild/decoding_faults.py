@@ -6,6 +6,7 @@ the layer it is in. One that moves no half beyond rounding is counted apart: it 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import warnings
@@ -91,25 +92,26 @@ def one_element(array: Any) -> Any:
 
 def faults() -> list[tuple[str, int, Plant]]:
     """Return what is planted: the half of a layer, the first step at which it shows, and how."""
+
+    def larger(array: Any) -> Any:
+        return array * 1.02
+
+    def window(model: onnx.ModelProto, layer: int) -> None:
+        attribute(attention(model, layer), "local_window_size", 12)
+
     found: list[tuple[str, int, Plant]] = []
     for layer in range(LAYERS):
         name, half = f"model.layers.{layer}", f"layer {layer} attention"
-        found += [
-            (half, 0, lambda model, layer=layer: scale(model, layer)),
-            (half, 0, lambda model, layer=layer: rotary(model, layer)),
-            (half, 0, lambda model, layer=layer: attribute(attention(model, layer), "local_window_size", 12)),
-            (half, 1, lambda model, layer=layer: forgotten(model, layer)),
-            (half, 0, lambda model, layer=layer: epsilon(model, layer)),
-            (half, 0, lambda model, name=name: weight(model, f"{name}.input_layernorm.weight", one_element)),
-            (half, 0, lambda model, name=name: weight(model, f"{name}.attn.o_proj.MatMul.weight", lambda a: a * 1.02)),
-            (
-                f"layer {layer} mlp",
-                0,
-                lambda model, name=name: weight(model, f"{name}.mlp.down_proj.MatMul.weight", lambda a: a * 1.02),
-            ),
-        ]
+        for plant in (scale, rotary, window, epsilon, forgotten):
+            found.append((half, int(plant is forgotten), functools.partial(plant, layer=layer)))
+        for place, part, change in (
+            (half, "input_layernorm.weight", one_element),
+            (half, "attn.o_proj.MatMul.weight", larger),
+            (f"layer {layer} mlp", "mlp.down_proj.MatMul.weight", larger),
+        ):
+            found.append((place, 0, functools.partial(weight, name=f"{name}.{part}", change=change)))
     for first, second in ((0, 1), (2, 4), (1, 5)):
-        found.append((f"layer {first} attention", 1, lambda model, a=first, b=second: swapped(model, a, b)))
+        found.append((f"layer {first} attention", 1, functools.partial(swapped, first=first, second=second)))
     return found
 
 
@@ -122,7 +124,8 @@ def main() -> int:
     totals, alarms = {"named": 0, "missed": 0, "invisible": 0, "refused by onnxruntime": 0}, 0
     for name in ("llama", "gemma2"):
         folder = collection.build_deep(name, LAYERS)
-        module = transformers.AutoModelForCausalLM.from_pretrained(folder / "checkpoint", attn_implementation="eager")
+        kind: Any = transformers.AutoModelForCausalLM
+        module = kind.from_pretrained(folder / "checkpoint", attn_implementation="eager")
         module = module.float().eval()
         sound = onnx.load(Path(folder, "fp32", "model.onnx"))
         c = onnx_nb.compare_decoding(module, sound, steps=8)
@@ -137,10 +140,11 @@ def main() -> int:
             except onnx_nb.OnnxNbError:
                 totals["refused by onnxruntime"] += 1
                 continue
-            kind = "named" if c.first_fault == (step, half) else "missed"
-            kind = "invisible" if kind == "missed" and c.first_fault is None and float(c.errors.max()) < 1e-5 else kind
-            totals[kind] += 1
-            if kind == "missed":
+            result = "named" if c.first_fault == (step, half) else "missed"
+            if result == "missed" and c.first_fault is None and float(c.errors.max()) < 1e-5:
+                result = "invisible"
+            totals[result] += 1
+            if result == "missed":
                 sys.stdout.write(f"{name}, fault {number} in step {step}, {half}: {c.message}\n")
     sys.stdout.write(", ".join(f"{count} {kind}" for kind, count in totals.items()) + f", {alarms} alarms\n")
     return int(bool(alarms) or totals["named"] < 0.95 * (totals["named"] + totals["missed"]))
