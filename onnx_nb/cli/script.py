@@ -54,10 +54,10 @@ class Script:
         self.calls.append(ScriptCall(function, args, kwargs, name))
         return Source(name)
 
-    def save(self, result: Source, path: str | None) -> Source:
+    def save(self, result: Source, path: str | None, **options: Any) -> Source:
         """Write a result to a file, if one is named; return the result."""
         if path:
-            self.call(f"{result}.save", path, into="file")
+            self.call(f"{result}.save", path, **options, into="file")
         return result
 
     def code(self) -> str:

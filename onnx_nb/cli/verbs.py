@@ -331,7 +331,8 @@ def simplify(
     options |= {"keep_inputs": False} if drop_inputs else {}
     options |= {"strict": True} if save and options.get("check_n") != 0 else {}
     result = script.call("onnx_nb.simplify", model, **options, into="s")
-    script.save(Source(f"{result}.model"), save)
+    is_same = save is not None and os.path.realpath(save) == os.path.realpath(model)
+    script.save(Source(f"{result}.model"), save, **({"replace": True} if is_same else {}))
     return result
 
 

@@ -489,3 +489,21 @@ def test_lab_serves_the_folder_of_the_model_and_prints_its_address(folder: Path)
     finally:
         lab.terminate()
         lab.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("has_data_file", [False, True])
+def test_simplify_may_write_the_file_that_it_reads(
+    has_data_file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 300] x) => (float[1, 300] y) { a = Identity(x)  b = MatMul(a, w)  y = Identity(b) }""")
+    weight = np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path, save_as_external_data=has_data_file, location="model.data", size_threshold=0)
+    ran = Ran(f"simplify {path} -o {path}", capsys)
+    assert "3 → 1 nodes, verified" in ran.out
+    written = onnx.load(path)
+    assert [node.op_type for node in written.graph.node] == ["MatMul"]
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(written.graph.initializer[0]), weight)
+    assert {file.name for file in tmp_path.iterdir()} == {"model.onnx"} | ({"model.data"} if has_data_file else set())

@@ -296,7 +296,9 @@ class Model(Displayed, panel="graph.ModelView"):
         return read_tensor(self, weight, name)
 
     @known_arguments
-    def save(self, path: str | os.PathLike[str], *, external_data: bool | str | None = None) -> Path:
+    def save(
+        self, path: str | os.PathLike[str], *, external_data: bool | str | None = None, replace: bool = False
+    ) -> Path:
         """Write the model and its weights to a new file, a few megabytes at a time.
 
         The file appears when it is complete: readers of ``path`` see the old file or the new one, never a part.
@@ -309,6 +311,8 @@ class Model(Displayed, panel="graph.ModelView"):
             ``True``, or the name of a file in the same folder: write the weights there, except those below 1 kB
             (`external_data.convert` has more options). ``False``: keep everything in one file.
             By default one file is written; above 2 GB, the limit of one file, the weights go to ``<path>.data``.
+        replace
+            Also replace a file that this model is read from; then load it again, as its weights were there.
 
         Returns
         -------
@@ -339,7 +343,7 @@ class Model(Displayed, panel="graph.ModelView"):
         layout = None
         if external_data is not False:
             layout = Layout(f"{target.name}.data" if external_data is True else external_data)
-        return write_model(target, self.proto, storage_of(self), label_of(self), layout)
+        return write_model(target, self.proto, storage_of(self), label_of(self), layout, replace=replace)
 
     def to_proto(self) -> ModelProto:
         """Return a new ModelProto with the weights inside.

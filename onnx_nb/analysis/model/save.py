@@ -73,6 +73,7 @@ def write_model(
     label: str,
     layout: Layout | None,
     *,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Write a model whose weights are in a storage; return the path."""
@@ -115,7 +116,7 @@ def write_model(
     if path.name.lower() in map(str.lower, contents):
         raise _unusable(path.name, path)
     for file_path in (path, *map(path.with_name, contents)):
-        if storage.reads(file_path):
+        if storage.reads(file_path) and not replace:
             raise ModelFileError(
                 f"{quoted(str(file_path))} cannot be replaced: {label} is read from it.",
                 advice="Save under another name.",
