@@ -13,6 +13,7 @@ import json
 import platform
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,8 +59,10 @@ def counts(path: Path) -> dict[str, str]:
     import onnx
 
     found = {"before": str(operators(onnx.load(path, load_external_data=False)).total())}
+    ours, fewest = Counter[str](), Counter[str]()
     try:
-        found["onnx_nb"] = str(operators(onnx_nb.simplify(path).model.to_proto()).total())
+        ours = operators(onnx_nb.simplify(path).model.to_proto())
+        found["onnx_nb"] = str(ours.total())
     except onnx_nb.OnnxNbError:
         found["onnx_nb"] = "failed"
     model = onnx_nb.load(path)
@@ -70,8 +73,16 @@ def counts(path: Path) -> dict[str, str]:
         if result is None:
             found[tool] = "failed"
         else:
+            theirs = operators(onnx.load(result))
             is_right = agrees(path, result, feed, close)
-            found[tool] = str(operators(onnx.load(result)).total()) if is_right else "wrong"
+            found[tool] = str(theirs.total()) if is_right else "wrong"
+            if is_right and theirs.total() < min(ours.total(), fewest.total() or ours.total()):
+                fewest = theirs
+                more, less = ours - theirs, theirs - ours
+                texts = [f"{count} {op} more" for op, count in more.items()]
+                found["more"] = (
+                    ", ".join([*texts, *(f"{count} {op} fewer" for op, count in less.items())]) + f" than {tool}"
+                )
     return found
 
 
@@ -104,6 +115,9 @@ def page(results: dict[str, dict[str, Any]], refused: dict[str, str]) -> str:
         "*Left out* has the reasons of [](conformance.md).",
         table(heads, models),
     ]
+    more = [f"- {model}: {text}" for model, one in results.items() if (text := one.get("counts", {}).get("more"))]
+    if more:
+        parts += ["Where another simplifier leaves fewer nodes, what onnx_nb leaves in place:", "\n".join(more)]
     if refused:
         parts.append(
             "The builder itself refuses: " + "; ".join(f"{name} ({why})" for name, why in refused.items()) + "."

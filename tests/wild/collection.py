@@ -103,7 +103,8 @@ def _build(name: str, precision: str, folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "refused.txt").write_text(done.stderr.strip().splitlines()[-1][:160], "utf-8")
+        words = done.stderr.strip().splitlines()[-1].replace(f"{CACHE}/", "")
+        (folder / "refused.txt").write_text(words[:160], "utf-8")
 
 
 def environment() -> Path:

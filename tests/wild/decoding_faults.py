@@ -102,8 +102,8 @@ def faults() -> list[tuple[str, int, Plant]]:
     found: list[tuple[str, int, Plant]] = []
     for layer in range(LAYERS):
         name, half = f"model.layers.{layer}", f"layer {layer} attention"
-        for plant in (scale, rotary, window, epsilon, forgotten):
-            found.append((half, int(plant is forgotten), functools.partial(plant, layer=layer)))
+        plants = scale, rotary, window, epsilon, forgotten
+        found += [(half, int(plant is forgotten), functools.partial(plant, layer=layer)) for plant in plants]
         for place, part, change in (
             (half, "input_layernorm.weight", one_element),
             (half, "attn.o_proj.MatMul.weight", larger),
