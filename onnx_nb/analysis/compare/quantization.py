@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis.compare.operands import BLOCKS, INTEGERS, TRANSPARENT, Operand, constant_of, input_of, weight_of
+from onnx_nb.analysis.compare.readings import mistake_of, smoothing_of
 from onnx_nb.analysis.compare.rounding import (
     Rounded,
     costs_of,
@@ -27,7 +28,7 @@ from onnx_nb.analysis.compare.rounding import (
     sampled,
     spacing,
 )
-from onnx_nb.analysis.compare.thresholds import CLIPPED_SHARE, LEVELS_OF_CHANNEL, SCALE_EXCESS
+from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
 from onnx_nb.analysis.formatting import quoted, ratio_text, share_text
 from onnx_nb.analysis.graph.operators import facts, variants
 from onnx_nb.analysis.model.tensors import attributes, listed
@@ -44,10 +45,9 @@ _BITS: Final[dict[int, int]] = {
     **dict.fromkeys((TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ), 4),
     **dict.fromkeys((TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ), 3),
     **dict.fromkeys((TensorProto.INT4, TensorProto.UINT4), 4),
-    TensorProto.FLOAT16: 11,
-    TensorProto.BFLOAT16: 8,
 }
 """Significant bits of types that real numbers are rounded to."""
+_HALVES: Final = {"float16": 11, "bfloat16": 8}
 
 
 def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
@@ -59,8 +59,10 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
         if form == "packed":
             bits.append(int(attributes(graph.nodes[node]).get("bits", 4)))
         elif op == "Cast":
-            target = int(attributes(graph.nodes[node]).get("to", 0))
-            bits += [_BITS[target]] if target in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else []
+            ends = {
+                graph.type_of(value).dtype for value in (input_of(graph, node, 0), *graph.node_outputs(node).tolist())
+            }
+            bits += [_HALVES[dtype] for dtype in ends & _HALVES.keys()]
         elif form:
             read = [names[value] for value in graph.node_inputs(node).tolist() if value >= 0]
             of_weights = [_BITS[kind] for name in read if name in infos and (kind := infos[name].dtype) in _BITS]
@@ -75,10 +77,11 @@ def quantizes(graph: Graph) -> bool:
 
 # --- what it costs --------------------------------------------------------------------------------------------------
 
-Fault = Literal["", "mismatch", "channel", "values", "clipping", "coarse", "outliers"]
+Fault = Literal["", "mismatch", "channel", "values", "clipping", "coarse", "outliers", "salient"]
 """What is wrong with a quantizer: its DequantizeLinear disagrees with its QuantizeLinear; some channels or all values
 of a weight are not their rounded values; values are clipped; the scale is too large; the scale of the tensor is set by
-a few channels, and the others are lost."""
+a few channels, and the others are lost; a weight's input channels that are far larger than the others meet values that
+are rounded as the others are."""
 
 _TOGETHER: Final = 1 << 18
 """Number of values of equal arrays that are judged at once."""
@@ -137,6 +140,11 @@ class Quantizer:
     """Fraction of the channels that have fewer than four levels because of the range of others."""
     disagreement: str = ""
     """How its DequantizeLinear differs from its QuantizeLinear."""
+    mistake: str = ""
+    """What the integers of a weight should be read with, if its error vanishes with it."""
+    smoothing: float = 1.0
+    """Factor by which the error of a weight's product would be smaller if channels of its input were scaled down and
+    the weight up, as SmoothQuant and AWQ do."""
     factor: float = 1.0
     """Factor of the dequantized over the right values, if they are wrong."""
     shared: bool = False
@@ -178,24 +186,29 @@ class Quantizer:
     def excess(self) -> float:
         """Error divided by the error with a scale that fits: one for each channel if channels are outliers."""
         best = self.by_channel if self.lost else self.fitted
-        return math.sqrt(self.squares / best) if best else math.inf if self.squares else 1.0
+        ratio = math.sqrt(self.squares / best) if best else math.inf if self.squares else 1.0
+        return max(ratio, self.smoothing)
 
     @property
     def fault(self) -> Fault:
         """What is wrong with it; empty if nothing is."""
         if self.disagreement:
             return "mismatch"
-        least = 2.0 ** -max(self.bits, 1) / 4
+        least = 2.0 ** -max(self.bits, 1) / 4 if self.bits <= 16 else CLIPPED_ERROR
         if self.shared or self.relative < least:
             return ""
         if self.wrong > self.squares / 2:
             return "channel" if self.channels else "values"
+        if self.bits > 16:
+            return ""  # a bias in 32 bits has more levels than it needs
         if self.lost and self.excess >= SCALE_EXCESS and self.clipping < self.squares / 2:
             return "outliers"
+        if self.smoothing >= SMOOTHING_GAIN:
+            return "salient"
         if self.excess < SCALE_EXCESS:
             return ""
         if self.clipping > self.squares / 2:
-            return "clipping" if self.clipped >= CLIPPED_SHARE else ""
+            return "clipping" if self.relative >= CLIPPED_ERROR else ""
         return "coarse"
 
     @property
@@ -210,6 +223,8 @@ class Quantizer:
         channels = f"channel{'s' * (len(self.channels) > 1)} {listed(self.channels, str, 4)}"
         what = f"weight {quoted(self.name)}" if self.role == "weight" else quoted(self.name)
         better = self._better
+        if self.mistake:
+            return f"{what} loses its error with {self.mistake}"
         match self.fault:
             case "mismatch":
                 return f"{what} is quantized and dequantized differently: {self.disagreement}"
@@ -232,7 +247,12 @@ class Quantizer:
                 loss = f"{self.lost:.0%} of the channels have fewer than {LEVELS_OF_CHANNEL} levels"
                 verb = "set" if len(self.channels) > 1 else "sets"
                 return f"{channels} of {what} {verb} the scale {self.scale[1]:.2g} for all: {loss}{better}"
-        return f"rounding {what} to {self.dtype} costs {share_text(self.relative)} of its norm"
+            case "salient":
+                verb, them = ("are", "them") if len(self.channels) > 1 else ("is", "it")
+                less = f"scaling {them} down and it up would make its error {ratio_text(self.smoothing)} smaller"
+                return f"input {channels} of {what} {verb} far larger than the others; {less}"
+        verb = "clipping" if self.clipping > self.squares / 2 else "rounding"
+        return f"{verb} {what} to {self.dtype} costs {share_text(self.relative)} of its norm"
 
     @property
     def _better(self) -> str:
@@ -268,6 +288,26 @@ def _shares(*parts: tuple[float, str]) -> list[tuple[float, str]]:
     """Return those parts that matter."""
     least = max(share for share, _ in parts) / 20
     return [part for part in parts if part[0] > least]
+
+
+def input_powers(graph: Graph, arrays: Mapping[int, Callable[[], NDArray[Any]]]) -> dict[int, Floats]:
+    """Return the mean square of each channel of the inputs of products with a weight, by node.
+
+    ``arrays`` is that of `activations`.
+    """
+    powers = {}
+    for node in range(graph.main_count) if quantizes(graph) else ():
+        row = facts(graph.op_type(node))
+        if not {row.like, graph.op_type(node)} & {"Conv", "MatMul", "Gemm", "MatMulNBits"}:
+            continue
+        value = input_of(graph, node, 0)
+        while value >= 0 and value not in arrays:
+            maker = _maker(graph, value)
+            value = input_of(graph, maker, 0) if maker >= 0 and facts(graph.op_type(maker)).quantized else -1
+        if value >= 0 and (array := arrays[value]()).ndim > 1 and array.dtype.kind == "f" and array.size:
+            rows = rows_of(array, 1 if "Conv" in graph.op_type(node) else -1)
+            powers[node] = np.square(sampled(rows, "activation").astype(np.float64)).mean(axis=1)
+    return powers
 
 
 def unrounded(graph: Graph) -> dict[int, int]:
@@ -508,13 +548,18 @@ def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
     return quantizers
 
 
-def weight_quantizer(graph: Graph, node: int, operand: Operand, right: NDArray[Any]) -> Quantizer | None:
-    """Return the quantizer of a weight that a node reads; ``right`` is the reference's weight, of the same shape."""
-    if operand.steps is None or operand.integers is None or operand.bits > 8:
+def weight_quantizer(
+    graph: Graph, node: int, operand: Operand, right: NDArray[Any], powers: Floats | None = None
+) -> Quantizer | None:
+    """Return the quantizer of a weight that a node reads; ``right`` is the reference's weight, of the same shape.
+
+    ``powers`` are mean squares of the channels of the node's input.
+    """
+    if operand.steps is None or operand.integers is None:
         return None
     rows = {
         key: sampled(rows_of(array, _output_axis(graph, node, right.ndim)), "weight")
-        for key, array in {"x": right, "y": operand.array, "q": operand.integers, "s": operand.steps}.items()
+        for key, array in {"x": right, "y": operand.array, "q": operand.integers, "s": np.abs(operand.steps)}.items()
     }
     real = rows["x"].astype(np.float64)
     dtype = operand.integers.dtype
@@ -524,7 +569,7 @@ def weight_quantizer(graph: Graph, node: int, operand: Operand, right: NDArray[A
     if not np.isfinite(real).all() or not real.size:
         return None
     codes = rows["q"].astype(np.float64)
-    apart = rows["s"] * spacing(codes, dtype)
+    apart = np.maximum(rows["s"] * spacing(codes, dtype), np.abs(real) * np.finfo(np.float32).eps * 4)
     sample = Rounded(real, rows["y"], codes, apart, real.min(axis=1), real.max(axis=1))
     middle = (ends[0] + ends[1] + 1) // 2
     is_wide = operand.granularity != "tensor"
@@ -534,7 +579,7 @@ def weight_quantizer(graph: Graph, node: int, operand: Operand, right: NDArray[A
     norm = float(np.vdot(real, real))
     factor = float(np.vdot(rows["y"].astype(np.float64), real)) / norm if norm else 1.0
     steps = rows["s"]
-    return Quantizer(
+    quantizer = Quantizer(
         operand.initializer.removesuffix("_quantized"),
         graph.names[node],
         "weight",
@@ -547,6 +592,23 @@ def weight_quantizer(graph: Graph, node: int, operand: Operand, right: NDArray[A
         factor=factor,
         **costs,
     )
+    if quantizer.fault in ("values", "channel"):
+        infos, name = graph.model.initializers, operand.initializer
+        sizes = {
+            info.shape for info in infos.values() if info.nbytes <= _LONGEST_SCALES and max(info.shape, default=0) > 1
+        }
+        scales = {key: graph.model.tensor(key) for key in infos if key != name and infos[key].shape in sizes}
+        return replace(quantizer, mistake=mistake_of(right, operand, scales))
+    if powers is not None and not is_float and operand.bits <= 8:
+        gain, channels = smoothing_of(
+            right, operand, powers, _output_axis(graph, node, right.ndim), is_symmetric=is_symmetric
+        )
+        return replace(quantizer, smoothing=gain, channels=channels or quantizer.channels)
+    return quantizer
+
+
+_LONGEST_SCALES: Final = 1 << 16
+"""Bytes of the longest scales of other weights that a wrong one is read with."""
 
 
 def weights(
@@ -554,11 +616,13 @@ def weights(
     nodes: Iterable[int],
     by_name: Callable[[str], NDArray[Any] | None],
     others: Iterable[str],
+    powers: Mapping[int, Floats],
 ) -> list[Quantizer]:
     """Return the quantizers of the weights that nodes read, against the weights of the reference.
 
     ``by_name`` returns the reference's weight with the name that onnxruntime's quantizer derives its names from, if
-    there is one; ``others`` are names of weights that may be meant, if one has the only fitting shape.
+    there is one; ``others`` are names of weights that may be meant, if one has the only fitting shape; ``powers`` is
+    what `input_powers` returns.
     """
     quantizers = []
     for node in nodes:
@@ -570,23 +634,27 @@ def weights(
                 continue
             name = float_name(operand.initializer)
             right = by_name(name)
+            is_same = (
+                name + _AS_IT_IS == operand.initializer and right is not None and right.shape == operand.array.shape
+            )
             if right is not None:
-                right = turned(right, operand.array)
+                right = right if is_same else turned(right, operand.array)
             else:
                 ways = [(key, turned(array, operand.array)) for key in others if (array := by_name(key)) is not None]
                 fitting = [way for way in ways if way[1] is not None]
                 name, right = fitting[0] if len(fitting) == 1 else (name, None)
             if right is None or right.dtype.kind != "f":
                 continue
-            quantizer = weight_quantizer(graph, node, operand, right)
+            quantizer = weight_quantizer(graph, node, operand, right, powers.get(node))
             quantizers += [] if quantizer is None else [replace(quantizer, name=name)]
     return quantizers
 
 
 def turned(right: NDArray[Any], target: NDArray[Any]) -> NDArray[Any] | None:
     """Return a weight in the orientation of another one; None if its shape fits neither way."""
-    ways = [array for array in (right, right.T) if array.shape == target.shape]
-    if len(ways) == 2 and right.ndim == 2:
+    flipped = right.swapaxes(-1, -2) if right.ndim in (2, 3) else right  # of an LSTM, each direction
+    ways = [array for array in (right, flipped) if array.shape == target.shape]
+    if len(ways) == 2 and right.ndim in (2, 3):
         step = max(1, len(target) // 64)
         return min(ways, key=lambda way: float(np.abs(way[::step].astype(np.float64) - target[::step]).sum()))
     return ways[0] if ways else None
@@ -597,10 +665,12 @@ def float_name(name: str) -> str:
     return _BASE.sub("", name)
 
 
+_AS_IT_IS: Final = "_quantized"
+"""Suffix of a weight that onnxruntime quantizes without turning it."""
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes of the names of quantized weights."""
 _WEIGHT_PLACES: Final[Mapping[str, Iterable[int]]] = {
-    **dict.fromkeys(INTEGERS, (1,)),
+    **dict.fromkeys(INTEGERS, (1, 2)),
     **{op: (place,) for op, place in BLOCKS.items()},
 }
 
