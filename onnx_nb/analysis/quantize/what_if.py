@@ -437,7 +437,7 @@ class WhatIf:
         """The nodes that can be put back to float; raises `OnnxNbError` if the models are not known or not fit."""
         if self._comparison.models is None:
             raise OnnxNbError("the models of this comparison are not known.", advice="Call compare(…) of both again.")
-        return Mixer(*self._comparison.models, {point.candidate: point.reference for point in self._points})
+        return Mixer(*self._comparison.models, self._points)
 
     @functools.cached_property
     def runs(self) -> Runs:
