@@ -214,6 +214,11 @@ class Mixer:
         """Return the quantized nodes that read or write a tensor or a weight of the float model."""
         return self.completed(self._touching.get(tensor, set()))
 
+    def free(self, nodes: Iterable[str]) -> frozenset[str]:
+        """Return the tensors and weights that are in float if some nodes of the float model are."""
+        exclusion = self.completed(nodes)
+        return frozenset(tensor for tensor, touching in self.touched_by.items() if touching <= exclusion)
+
     def completed(self, nodes: Iterable[str]) -> frozenset[str]:
         """Return nodes with the activations behind them that are one node in the quantized model."""
         return frozenset(node for name in nodes for node in self._partners.get(name, {name}))
