@@ -145,8 +145,6 @@ class Quantizer:
     smoothing: float = 1.0
     """Factor by which the error of a weight's product would be smaller if channels of its input were scaled down and
     the weight up, as SmoothQuant and AWQ do."""
-    factor: float = 1.0
-    """Factor of the dequantized over the right values, if they are wrong."""
     shared: bool = False
     """Whether an earlier quantizer has the same scale."""
 
@@ -232,9 +230,7 @@ class Quantizer:
                 verb = "are not their" if len(self.channels) > 1 else "is not its"
                 return f"{channels} of {what} {verb} rounded values"
             case "values":
-                shift = f"its values are {self.factor:.3g} times what they should be"
-                has_factor = not 0.9 < abs(self.factor) < 1.1
-                return f"{what}: {shift if has_factor else 'its integers are not its rounded values'}"
+                return f"{what}: its integers are not its rounded values"
             case "clipping":
                 above = (self.above / self.count, f"values above {self.high:.3g}")
                 below = (self.below / self.count, f"values below {self.low:.3g}")
@@ -576,8 +572,6 @@ def weight_quantizer(
     is_symmetric = operand.zero_point in (0, middle)
     sample = Rounded(*(part[None] for part in sample))
     (costs,) = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
-    norm = float(np.vdot(real, real))
-    factor = float(np.vdot(rows["y"].astype(np.float64), real)) / norm if norm else 1.0
     steps = rows["s"]
     quantizer = Quantizer(
         operand.initializer.removesuffix("_quantized"),
@@ -589,7 +583,6 @@ def weight_quantizer(
         operand.zero_point,
         float(np.min((ends[0] - operand.zero_point) * steps)),
         float(np.max((ends[1] - operand.zero_point) * steps)),
-        factor=factor,
         **costs,
     )
     if quantizer.fault in ("values", "channel"):

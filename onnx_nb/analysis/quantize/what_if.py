@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +46,6 @@ from the sum."""
 _RETRIES: Final = 8
 """Number of times that the target is raised until held-out feeds reach it."""
 Score = Callable[[Sequence[Mapping[str, NDArray[Any]]]], float]
-Way = Literal["estimates", "tensors", "nodes"]
-"""How nodes are put back: with a tensor that should gain most for each node; with one that does; the one that does."""
-_WAYS: Final[tuple[Way, ...]] = ("estimates", "tensors", "nodes")
 
 
 @known_arguments
@@ -134,11 +131,8 @@ def suggest_exclusion(
     """
     if (sqnr is None) == (score is None) or (score is None) != math.isnan(minimum):
         raise OnnxNbError("one target is needed.", advice='sqnr="> 30 dB", or score=function and minimum=number.')
-    what_if = WhatIf(comparison, feeds, score)
     others = None if held_out is None else WhatIf(comparison, held_out, score).runs
-    text = str(sqnr).strip()
-    bound = minimum if sqnr is None else Condition.read(text if text[:1] == ">" else f">= {text}", "sqnr").bound
-    return what_if.suggestion(bound, others, progress)
+    return WhatIf(comparison, feeds, score).suggestion(minimum if sqnr is None else sqnr, others, progress)
 
 
 @dataclass(frozen=True)
@@ -365,40 +359,39 @@ class ExclusionSearch:
                 self._of_node.setdefault(node, []).append(tensor)
 
     def steps(
-        self, bound: float = math.inf, way: Way = "estimates", progress: Progress | None = None
+        self, bound: float = math.inf, progress: Progress | None = None, *, by_node: bool = False
     ) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield what to put back next, a tensor and its nodes, until the outputs reach a ratio in dB.
+        """Yield what to put back next, a tensor and its nodes, until the outputs reach a bound.
 
-        With a bound, the most promising additions are tried at each step.
+        With a bound, the most promising additions are tried at each step; ``by_node``, single nodes, all in the first.
         """
         exclusion, outcome = frozenset[str](), self._runs.outcome(())
         every, report = frozenset(self._runs.mixer.nodes), progress or (lambda _part, _what: None)
-        gains: dict[str, float] = {}  # in dB, when an addition was tried last
+        gains: dict[str, float] = {}  # of each addition, when it was tried last
         for step in itertools.count():
             if outcome.score >= bound or exclusion == every:
                 return
-            moves = self._promising(exclusion, outcome.noise, bound, by_node=way == "nodes") or [("", every)]
+            moves = self._promising(exclusion, outcome.noise, bound, by_node=by_node) or [("", every)]
             several = 1 if math.isinf(bound) else max(_TRIALS, _FIRST_TRIALS // (1 + len(exclusion)))
             likely = moves[:several]
-            if way != "estimates":  # what was measured is right also where errors do not add up
+            if by_node:  # what was measured is right also where errors do not add up
                 measured = sorted(moves, key=lambda move: -gains.get(move[0], 0.0))
                 likely = moves if step < _FULL_ROUNDS else [*likely, *measured[:several]]
             for name, nodes in dict.fromkeys(likely):
                 report(len(exclusion) / len(every), f"{quoted(name)} tried in float")
                 score = self._runs.outcome(exclusion | nodes).score
-                gain = score - outcome.score
-                gains[name] = math.inf if score >= bound else gain / (1 if way == "nodes" else len(nodes))
+                gains[name] = math.inf if score >= bound else (score - outcome.score) / (1 if by_node else len(nodes))
             best = max(likely, key=lambda move: (gains[move[0]], -len(move[1])))
             exclusion |= best[1]
             outcome = self._runs.outcome(exclusion)
             yield best
 
     def fewest(self, bound: float, progress: Progress | None = None) -> frozenset[str] | None:
-        """Return few nodes that have to be in float to reach a ratio in dB; None if all of them do not reach it."""
+        """Return few nodes that have to be in float to reach a bound; None if all of them do not reach it."""
         best: frozenset[str] | None = None
-        for at, way in enumerate(_WAYS):
+        for by_node in (False, True):
             nodes = frozenset[str]()
-            for _, more in self.steps(bound, way, stage(progress, at / len(_WAYS), (at + 1) / len(_WAYS))):
+            for _, more in self.steps(bound, stage(progress, by_node / 2, (by_node + 1) / 2), by_node=by_node):
                 nodes |= more
                 if best is not None and len(nodes) >= len(best):
                     break
@@ -481,20 +474,24 @@ class WhatIf:
         feeds = first if self._feeds is None else read_feeds(self.mixer.reference, self._feeds)
         return Runs(self.mixer, feeds, self._score)
 
-    def suggestion(self, bound: float, others: Runs | None = None, progress: Progress | None = None) -> list[str]:
-        """Return nodes that have to be in float to reach a bound, also on the feeds of other runs."""
-        search, target = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5)), bound
+    def suggestion(
+        self, target: str | float, others: Runs | None = None, progress: Progress | None = None
+    ) -> list[str]:
+        """Return nodes that have to be in float to reach a target, also on the feeds of other runs."""
+        text = str(target).strip()
+        bound = Condition.read(text if text.startswith(">") else f">= {text}", "sqnr").bound
+        search, reach = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5)), bound
         for _ in range(_RETRIES):
-            exclusion = search.fewest(target, stage(progress, 0.5, 1.0))
+            exclusion = search.fewest(reach, stage(progress, 0.5, 1.0))
             if exclusion is None:
                 break
             lack = 0.0 if others is None else bound - others.outcome(exclusion).score
             if lack <= 0:
                 return [name for name in self.mixer.nodes if name in exclusion]
-            target += 1.1 * lack
+            reach += 1.1 * lack
         what = f"reach {bound:g}{' dB' if self._score is None else ''} with all quantized nodes in float"
         if exclusion is not None:
-            what = f"of the held-out feeds reach {bound:g} where those of the others reach {target:.4g}"
+            what = f"of the held-out feeds reach {bound:g} where those of the others reach {reach:.4g}"
         raise OnnxNbError(f"the outputs do not {what}.", advice="What differs is not only quantization: see c.message.")
 
     def always_quantized(self) -> dict[str, str]:

@@ -184,7 +184,7 @@ def test_the_range_of_least_squares_is_the_best_of_a_grid() -> None:
         return float(np.square((np.clip(np.rint(values / scale) + zero, 0, 255) - zero) * scale - values).sum())
 
     best, whole = (onnx_nb.calibrate(ranges, method)["x"] for method in ("mse", "minmax"))
-    grid = min(noise(low, high) for low in np.arange(-61, -5, 4) for high in np.arange(5, 61, 4))
+    grid = min(noise(float(low), float(high)) for low in np.arange(-61, -5, 4) for high in np.arange(5, 61, 4))
     assert noise(best.low, best.high) < 1.1 * grid
     assert noise(best.low, best.high) < noise(whole.low, whole.high)
 
