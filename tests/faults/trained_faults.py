@@ -406,10 +406,10 @@ def planted(names: Sequence[str], kinds: Sequence[str], places: int = PLACES) ->
                     yield judged(name, kind, way, fault)
 
 
-def alarms() -> dict[str, str]:
+def alarms(names: Sequence[str] = tuple(trained.NETWORKS)) -> dict[str, str]:
     """Return what is said of models without a fault, of all ways to quantize; "" if nothing."""
     messages = {}
-    for name, way in trained.sounds():
+    for name, way in [each for each in trained.sounds() if each[0] in names]:
         c = onnx_nb.compare(trained.network(name), trained.quantized(name, way), trained.feeds(name, FEED))
         messages[f"{name} {way}"] = "" if c.first_divergent() is None else c.message
     return messages

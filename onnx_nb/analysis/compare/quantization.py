@@ -83,9 +83,6 @@ of a weight are not their rounded values; values are clipped; the scale is too l
 a few channels, and the others are lost; a weight's input channels that are far larger than the others meet values that
 are rounded as the others are."""
 
-_TOGETHER: Final = 1 << 18
-"""Number of values of equal arrays that are judged at once."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Quantizer:
@@ -327,7 +324,6 @@ def activations(
     """
     quantizers: dict[int, Quantizer] = {}
     scale_names: set[str] = set()
-    waiting: dict[object, list[_Task]] = {}
     sites = [(int(graph.producer[value]), value) for value in scales if value in arrays]
     sites += [(node, -1) for node in range(graph.main_count) if graph.op_type(node) in _ROUNDING]
     sites.sort(key=lambda site: int(graph.rank[site[0]]))
@@ -340,16 +336,11 @@ def activations(
         array = None if site is None else arrays[site.value]()
         if site is None or array is None or array.dtype.kind != "f" or not array.size:
             continue
-        task = _task(graph, node, site, array, is_shared=site.scale_name in scale_names)
-        if task is not None:
-            batch = waiting.setdefault(task.kind, [])
-            batch.append(task)
-            if len(batch) * array.size >= _TOGETHER:
-                quantizers |= _judged(waiting.pop(task.kind))
+        quantizer = _activation(graph, node, site, array, is_shared=site.scale_name in scale_names)
+        if quantizer is not None:
+            quantizers[node] = quantizer
         scale_names |= {site.scale_name} - {""}
-    for batch in waiting.values():
-        quantizers |= _judged(batch)
-    return {node: quantizers[node] for node, _ in sites if node in quantizers}
+    return quantizers
 
 
 _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear")
@@ -393,60 +384,61 @@ def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> _Site | None
     return _Site(value, graph.value_names[input_of(graph, node, 1)], (scale, zero, *then), axis)
 
 
-class _Task(NamedTuple):
-    """An activation to judge."""
-
-    name: str
-    node: str
-    rows: NDArray[np.float32]
-    """Values by channel, shape (channels, n)."""
-    numbers: tuple[NDArray[np.float64], ...]
-    """Scale and zero point of the QuantizeLinear, then of the DequantizeLinear: shape (channels, 1) or (1, 1)."""
-    dtype: np.dtype[Any]
-    is_wide: bool
-    """Whether each channel has a scale."""
-    natural: tuple[float, float] | None
-    """Ends of the range of the function that makes the values, if the scale comes from them."""
-    at: int
-    """Index of the node."""
-    shared: bool
-
-    @property
-    def is_symmetric(self) -> bool:
-        lowest, highest = levels_of(self.dtype)
-        return float(self.numbers[1][0, 0]) == (lowest + highest + 1) // 2
-
-    @property
-    def kind(self) -> object:
-        """Return what all tasks share that are judged at once."""
-        return self.rows.shape, self.dtype, self.is_wide, self.natural, self.is_symmetric
-
-
-def _task(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_shared: bool) -> _Task | None:
+def _activation(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_shared: bool) -> Quantizer | None:
     is_wide = bool(site.numbers) and site.numbers[0].size > 1
     axis = site.axis if is_wide else _channel_axis(graph, site.value, array.ndim)
     rows = rows_of(array, axis).astype(np.float32, copy=False)
-    numbers: tuple[NDArray[Any], ...]
-    if not site.numbers:  # DynamicQuantizeLinear: what fits the values
-        low, high = min(float(rows.min()), 0.0), max(float(rows.max()), 0.0)
-        if not math.isfinite(high - low):
-            return None
-        scale = np.full((1, 1), (high - low) / 255 or 1.0)
+    lows, highs = rows.min(axis=1), rows.max(axis=1)
+    if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
+        return None
+    numbers, dtype = site.numbers, np.dtype(np.uint8)
+    if not numbers:  # DynamicQuantizeLinear: what fits the values
+        low, high = min(float(lows.min()), 0.0), max(float(highs.max()), 0.0)
+        scale = np.full(1, (high - low) / 255 or 1.0)
         numbers = (scale, np.rint(-low / scale)) * 2
-        dtype = np.dtype(np.uint8)
     else:
-        if is_wide and not all(term.size in (1, len(rows)) for term in site.numbers):
+        if is_wide and not all(term.size in (1, len(rows)) for term in numbers):
             return None
-        if not all((scale > 0).all() for scale in site.numbers[::2]):
+        if not all((scale > 0).all() for scale in numbers[::2]):
             return None  # onnxruntime runs such a model; its integers have no meaning
-        count, dtype = len(rows) if is_wide else 1, site.numbers[1].dtype
-        columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in site.numbers)
-        numbers = tuple(np.broadcast_to(column, (count, 1)) for column in columns)
+        dtype = numbers[1].dtype
+    count = len(rows) if is_wide else 1
+    columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in numbers)
+    scale, zero, back_scale, back_zero = (np.broadcast_to(column, (count, 1)) for column in columns)
+    lowest, highest = levels_of(dtype)
+    sample = sampled(rows, "activation")
+    codes = np.clip(rounding_to(dtype)(np.clip(sample / scale, -(2.0**24), 2.0**24)) + zero, lowest, highest)
+    back, steps = (codes - back_zero) * back_scale, np.abs(back_scale) * spacing(codes, dtype)
     maker = _maker(graph, input_of(graph, node, 0)) if graph.op_type(node) in _ROUNDING else node
     ends = facts(graph.op_type(maker)).range
-    natural = ends if ends is not None and math.isfinite(ends[1]) else None
-    name = graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix("_quantized")
-    return _Task(name, graph.names[node], rows, numbers, dtype, is_wide, natural, node, is_shared)
+    if ends is not None and math.isfinite(ends[1]):  # the scale comes from the range of the function
+        lows, highs = np.minimum(lows, ends[0]), np.maximum(highs, ends[1])
+    costs = costs_of(
+        Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
+        (lowest, highest),
+        dtype,
+        is_symmetric=float(zero[0, 0]) == (lowest + highest + 1) // 2,
+        is_wide=is_wide,
+    )
+    apart = []
+    if (scale != back_scale).any():
+        apart.append(f"the scale {back_scale[0, 0]:.3g} instead of {scale[0, 0]:.3g}")
+    if (zero != back_zero).any():
+        apart.append(f"the zero point {int(back_zero[0, 0])} instead of {int(zero[0, 0])}")
+    return Quantizer(
+        graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix("_quantized"),
+        graph.names[node],
+        "activation",
+        dtype.name,
+        "channel" if is_wide else "tensor",
+        np.asarray([scale.min(), scale.max()]),
+        int(zero[0, 0]),
+        float(((lowest - zero) * scale).min()),
+        float(((highest - zero) * scale).max()),
+        disagreement=", ".join(apart),
+        shared=is_shared,
+        **costs,
+    )
 
 
 _NEARBY: Final = 32
@@ -492,58 +484,6 @@ def _weight_shape(graph: Graph, value: int) -> Sequence[int] | None:
     return None if info is None else info.shape
 
 
-def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
-    """Return the quantizers of activations of one kind, by node: small arrays cost less together."""
-    first = tasks[0]
-    rows = first.rows[None] if len(tasks) == 1 else np.stack([task.rows for task in tasks])
-    lows, highs = rows.min(axis=2), rows.max(axis=2)
-    if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
-        finite = [task for task in tasks if np.isfinite(task.rows.min()) and np.isfinite(task.rows.max())]
-        return _judged(finite) if finite else {}
-    scale, zero, back_scale, back_zero = (np.stack([task.numbers[place] for task in tasks]) for place in range(4))
-    lowest, highest = levels_of(first.dtype)
-    sample = sampled(rows, "activation")
-    rounding = rounding_to(first.dtype)
-    codes = np.clip(rounding(np.clip(sample / scale, -(2.0**24), 2.0**24)) + zero, lowest, highest)
-    back = (codes - back_zero) * back_scale
-    steps = np.abs(back_scale) * spacing(codes, first.dtype)
-    if first.natural is not None:
-        lows, highs = np.minimum(lows, first.natural[0]), np.maximum(highs, first.natural[1])
-    costs = costs_of(
-        Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
-        (lowest, highest),
-        first.dtype,
-        is_symmetric=first.is_symmetric,
-        is_wide=first.is_wide,
-    )
-    both = (1, 2)
-    ranges = np.stack([scale.min(axis=both), scale.max(axis=both)], axis=1)
-    ends = ((lowest - zero) * scale).min(axis=both).tolist(), ((highest - zero) * scale).max(axis=both).tolist()
-    wrong = (scale != back_scale).any(axis=both).tolist(), (zero != back_zero).any(axis=both).tolist()
-    quantizers = {}
-    for at, (task, cost) in enumerate(zip(tasks, costs, strict=True)):
-        apart = []
-        if wrong[0][at]:
-            apart.append(f"the scale {back_scale[at, 0, 0]:.3g} instead of {scale[at, 0, 0]:.3g}")
-        if wrong[1][at]:
-            apart.append(f"the zero point {int(back_zero[at, 0, 0])} instead of {int(zero[at, 0, 0])}")
-        quantizers[task.at] = Quantizer(
-            task.name,
-            task.node,
-            "activation",
-            first.dtype.name,
-            "channel" if first.is_wide else "tensor",
-            ranges[at],
-            int(zero[at, 0, 0]),
-            ends[0][at],
-            ends[1][at],
-            disagreement=", ".join(apart),
-            shared=task.shared,
-            **cost,
-        )
-    return quantizers
-
-
 def weight_quantizer(
     graph: Graph, node: int, operand: Operand, right: NDArray[Any], powers: Floats | None = None
 ) -> Quantizer | None:
@@ -570,8 +510,7 @@ def weight_quantizer(
     middle = (ends[0] + ends[1] + 1) // 2
     is_wide = operand.granularity != "tensor"
     is_symmetric = operand.zero_point in (0, middle)
-    sample = Rounded(*(part[None] for part in sample))
-    (costs,) = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
+    costs = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     steps = rows["s"]
     quantizer = Quantizer(
         operand.initializer.removesuffix("_quantized"),
@@ -645,8 +584,8 @@ def weights(
 
 def turned(right: NDArray[Any], target: NDArray[Any]) -> NDArray[Any] | None:
     """Return a weight in the orientation of another one; None if its shape fits neither way."""
-    flipped = right.swapaxes(-1, -2) if right.ndim in (2, 3) else right  # of an LSTM, each direction
-    ways = [array for array in (right, flipped) if array.shape == target.shape]
+    transpose = right.swapaxes(-1, -2) if right.ndim in (2, 3) else right  # of an LSTM, each direction
+    ways = [array for array in (right, transpose) if array.shape == target.shape]
     if len(ways) == 2 and right.ndim in (2, 3):
         step = max(1, len(target) // 64)
         return min(ways, key=lambda way: float(np.abs(way[::step].astype(np.float64) - target[::step]).sum()))

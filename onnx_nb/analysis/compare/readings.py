@@ -46,7 +46,10 @@ def mistake_of(right: NDArray[Any], operand: Operand, scales: Mapping[str, NDArr
         )
         for what, levels, centers, widths in itertools.chain(*readings):
             squares = np.square((levels - centers) * widths - way)
-            if squares.sum() * READING_GAIN < before and np.mean(squares / np.maximum(widths**2, steps**2)) < READING_RESIDUE:
+            if (
+                squares.sum() * READING_GAIN < before
+                and np.mean(squares / np.maximum(widths**2, steps**2)) < READING_RESIDUE
+            ):
                 return what
     return ""
 
@@ -56,10 +59,10 @@ def _readings(  # noqa: PLR0917
 ) -> Iterator[Reading]:
     """Yield what a file may be mistaken for, the most special first."""
     shape, middle = codes.shape, 2.0 ** (operand.bits - 1)
-    is_unsigned = codes.min() >= 0
-    wrapped = codes - 2 * middle * (codes >= middle) if is_unsigned else codes % (2 * middle)
+    is_natural = codes.min() >= 0
+    folds = codes - 2 * middle * (codes >= middle) if is_natural else codes % (2 * middle)
     for zero in (0.0, middle):
-        yield f"{'' if is_unsigned else 'un'}signed integers and a zero point of {zero:g}", wrapped, zero, steps
+        yield f"{'' if is_natural else 'un'}signed integers and a zero point of {zero:g}", folds, zero, steps
     for axis, size in enumerate(shape):
         if operand.bits < 8 and size % 2 == 0:
             pairs = np.flip(codes.reshape(*shape[:axis], -1, 2, *shape[axis + 1 :]), axis + 1)
@@ -82,17 +85,17 @@ def _readings(  # noqa: PLR0917
         for length in _BLOCKS:
             count = -(-shape[0] // length)
             if count < len(rows):
-                order = rows.T.reshape(-1)[: count * shape[1]].reshape(shape[1], count).T
-                yield f"blocks of {length}", codes, zeros, np.repeat(order, length, 0)[: shape[0]]
+                longer = rows.T.reshape(-1)[: count * shape[1]].reshape(shape[1], count).T
+                yield f"blocks of {length}", codes, zeros, np.repeat(longer, length, 0)[: shape[0]]
 
 
 def _fits(  # noqa: PLR0917
     real: Floats, codes: Floats, zeros: Floats, steps: Floats, operand: Operand, block: int
 ) -> Iterator[Reading]:
     """Yield the zero points and scales that fit best: of all, of each index of an axis, of each block."""
-    centered, shape = codes - zeros, codes.shape
-    actual = centered * steps
-    ratio = float(np.vdot(actual, real) / max(np.vdot(actual, actual), _TINY))
+    offsets, shape = codes - zeros, codes.shape
+    actual = offsets * steps
+    ratio = float(np.vdot(actual, real)) / max(float(np.vdot(actual, actual)), _TINY)
     yield f"scales {ratio:.3g} times as large", codes, zeros, steps * ratio
     axes = [axis for axis, size in enumerate(shape) if codes.size >= _FEWEST * size]
     for axis in (None, *axes, *((-1,) if block >= _FEWEST and len(shape) == 2 else ())):
@@ -106,7 +109,7 @@ def _fits(  # noqa: PLR0917
         where = "" if axis is None else f" for each block of {block}" if axis == -1 else f" along axis {axis}"
         levels = np.rint(total(codes - real / steps) / total(np.ones(shape)))
         yield f"{_span('zero point', levels)} instead of {operand.zero_point}{where}", codes, levels, steps
-        best = total(centered * real) / np.maximum(total(centered * centered), 1.0)
+        best = total(offsets * real) / np.maximum(total(offsets * offsets), 1.0)
         yield f"{_span('scale', best)}{where}", codes, zeros, np.where(best, best, _TINY)
 
 

@@ -45,7 +45,7 @@ class _DequantizedTensor(NamedTuple):
     is_weight: bool
 
 
-class _Region(NamedTuple):
+class _Replacement(NamedTuple):
     """A node of the float model, and what the quantized model computes in its place."""
 
     key: str
@@ -57,7 +57,7 @@ class _Region(NamedTuple):
     weights: frozenset[str]
     halves: frozenset[str]
     """Values of type float16 that it reads."""
-    rounded: tuple[str, ...]
+    narrow: tuple[str, ...]
     """Values of type float16 that it writes."""
     elem_type: int
     """Type of what it computes in float."""
@@ -82,7 +82,7 @@ class Mixer:
         if not has_pairs and not self._regions:
             message = f"{label_of(candidate)} has no pairs of QuantizeLinear and DequantizeLinear, and no other node "
             message += f"that computes with fewer bits what a named node of {label_of(reference)} does."
-            advice = "Compare with the float model that was quantized; quantize with quant_format=QuantFormat.QDQ."
+            advice = "Compare with the float model, each of whose nodes needs a name; quantize to QuantFormat.QDQ."
             raise OnnxNbError(message, advice=advice)
         there = {node.name for node in graph.node}
         readers: dict[str, list[NodeProto]] = {}
@@ -145,7 +145,7 @@ class Mixer:
             else None
         )
 
-    def _regions_of(self, points: Mapping[str, Point]) -> dict[str, _Region]:
+    def _regions_of(self, points: Mapping[str, Point]) -> dict[str, _Replacement]:
         """Return the nodes of the float model that are put back by themselves; ``points`` are by its values."""
         graph, nodes = Graph.of(self.candidate), self.reference.proto.graph.node
         begins = {graph.value(point.candidate) for point in points.values()}
@@ -154,7 +154,7 @@ class Mixer:
         for node in nodes:
             if node.op_type in TRANSPARENT and node.input[0] in constant:
                 constant.update(node.output)
-        regions: dict[str, _Region] = {}
+        regions: dict[str, _Replacement] = {}
         for node in nodes:
             outputs = [points[name].candidate if name in points else name for name in node.output]
             maker = self._written.get(outputs[0]) if node.name and outputs[0] and node.output[0] in points else None
@@ -174,11 +174,11 @@ class Mixer:
                 names.setdefault(name, name)
             read = {name for name in names.values() if self._type(self.candidate, name) == "float16"}
             dtype = self._type(self.reference, node.output[0])
-            rounded = tuple(name for name in outputs if self._type(self.candidate, name) == "float16")
-            read, rounded = (set[str](), ()) if dtype == "float16" else (read, rounded)
+            narrow = tuple(name for name in outputs if self._type(self.candidate, name) == "float16")
+            read, narrow = (set[str](), ()) if dtype == "float16" else (read, narrow)
             inside, _ = nodes_between(graph, [graph.value(outputs[0])], begins)
-            is_rounded = any(facts(graph.op_type(part)).quantized in ("integers", "packed") for part in inside)
-            if not (is_rounded or read or rounded or any(map(self._is_read_quantized, maker.input))):
+            has_integers = any(facts(graph.op_type(part)).quantized in ("integers", "packed") for part in inside)
+            if not (has_integers or read or narrow or any(map(self._is_read_quantized, maker.input))):
                 continue
             if any(points[name].matched == "quantized" for name in names.keys() & points.keys()):
                 continue
@@ -188,14 +188,14 @@ class Mixer:
                 inputs = [names[name] for name in free[-1].input]
                 free[-1].input[:] = [name + _WIDE if name in read else name for name in inputs]
                 free[-1].output[:] = [names.get(name, name) for name in free[-1].output]
-            free[-1].output[:] = [name + _WIDE if name in rounded else name for name in outputs]
+            free[-1].output[:] = [name + _WIDE if name in narrow else name for name in outputs]
             weights = frozenset(names.keys() & self.reference.initializers.keys())
             matrices = [name for name in weights if len(self.reference.initializers[name].shape) > 1]
             owner = next((nodes[place].name for place in chain if {*matrices} & {*nodes[place].input}), node.name)
             key = matrices[0] if len(matrices) == 1 else owner
             key = f"{key} of {owner}" if any(key == region.key for region in regions.values()) else key
             kind = _ELEM_TYPES.get(dtype, TensorProto.FLOAT)
-            regions[outputs[0]] = _Region(key, owner or node.name, free, weights, frozenset(read), rounded, kind)
+            regions[outputs[0]] = _Replacement(key, owner or node.name, free, weights, frozenset(read), narrow, kind)
         return regions
 
     def _type(self, model: Model, name: str) -> str:
@@ -255,7 +255,7 @@ class Mixer:
     def _is_quantized(self, node: NodeProto) -> bool:
         return any(name in self._rounded or name + _INPUT_SUFFIX in self._rounded for name in node.output)
 
-    def _add_weights(self, graph: Any, sites: Iterable[_DequantizedTensor], regions: Iterable[_Region]) -> None:
+    def _add_weights(self, graph: Any, sites: Iterable[_DequantizedTensor], regions: Iterable[_Replacement]) -> None:
         """Add the float weights of sites and regions, and the bounds of activations that may be restored."""
         free = {site.source: site.tensor for site in sites if site.is_weight}
         free |= {name + _WIDE: name for region in regions for name in region.weights}
@@ -266,15 +266,15 @@ class Mixer:
             graph.initializer.append(numpy_helper.from_array(self.reference.tensor(free[name]), name))
 
     def _between_types(
-        self, regions: Mapping[str, _Region], by_output: Mapping[str, list[NodeProto]]
+        self, regions: Mapping[str, _Replacement], by_output: Mapping[str, list[NodeProto]]
     ) -> dict[str, list[NodeProto]]:
         """Return the nodes that replace regions, with the casts from and to float16 around them."""
-        wide = {name for region in regions.values() for name in region.rounded}
+        wide = {name for region in regions.values() for name in region.narrow}
         nodes: dict[str, list[NodeProto]] = {}
         for output, region in regions.items():
             nodes[output] = [_cast(name, name + _WIDE, TensorProto.FLOAT) for name in sorted(region.halves - wide)]
             nodes[output] += by_output[output]
-            nodes[output] += [_cast(name + _WIDE, name, TensorProto.FLOAT16) for name in region.rounded]
+            nodes[output] += [_cast(name + _WIDE, name, TensorProto.FLOAT16) for name in region.narrow]
             wide |= region.halves
         return nodes
 
@@ -297,8 +297,8 @@ class Mixer:
         choices = {}
         for name, region in self._regions.items():
             maker, outputs = _copy(self._written[name]), [*region.free[-1].output]
-            maker.output[:] = [f"{end} rounded" if end in region.rounded else end for end in maker.output]
-            casts = [_cast(f"{end} rounded", end + _WIDE, region.elem_type) for end in region.rounded]
+            maker.output[:] = [f"{end} rounded" if end in region.narrow else end for end in maker.output]
+            casts = [_cast(f"{end} rounded", end + _WIDE, region.elem_type) for end in region.narrow]
             free = list(map(_copy, region.free))
             choices[name] = [_if(region.key, outputs, free, [maker, *casts], region.elem_type)]
         switches |= self._between_types(self._regions, choices)
