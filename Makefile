@@ -90,6 +90,7 @@ faults: .venv/installed-test torch
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults.module_faults --jobs 2
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults.quantized
+	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults.trained_faults
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults.quantized --exclusion
 
 # every case that onnx ships through every verb, written to docs/conformance.md (an hour)

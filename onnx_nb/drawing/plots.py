@@ -41,7 +41,7 @@ _STYLE: Final = rc_params_from_file(Path(__file__).with_name("notebook.mplstyle"
 TEXT: Final = to_hex(_STYLE["text.color"])
 LINE: Final = to_hex(_STYLE["axes.edgecolor"])
 CUMULATIVE, ISOLATED, BAD, *_OTHERS = (to_hex(color) for color in _STYLE["axes.prop_cycle"].by_key()["color"])
-_MARKS: Final = (_OTHERS[0], ISOLATED, _OTHERS[1])
+_MARKS: Final = (_OTHERS[0], ISOLATED, _OTHERS[1], _OTHERS[2])
 """Colors of marks in a histogram."""
 
 _FONT: Final = float(_STYLE["font.size"])
@@ -316,7 +316,7 @@ def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
     ranges: dict[str, list[float]] = {}
     for mark, x in histogram.marks.items():
         ranges.setdefault(mark.rpartition(" ")[0] or method, []).append(x)
-    for (method, ends), color, dashes in zip(ranges.items(), _MARKS, ((), (5, 2), (2, 2)), strict=False):
+    for (method, ends), color, dashes in zip(ranges.items(), _MARKS, ((), (5, 2), (2, 2), (1, 3)), strict=False):
         text = " … ".join(number_text(x, 3) for x in ends)
         for x in ends:
             look: dict[str, Any] = {"color": color, "linewidth": 1.4, "zorder": 4, "dashes": dashes}
@@ -327,7 +327,7 @@ def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
             if start < stop:
                 axes.axvspan(start, stop, color=BAD, alpha=0.12, linewidth=0)
     if ranges:
-        look = {"ncols": 3, "frameon": False, "labelcolor": TEXT, "borderaxespad": 0.1, "fontsize": _FONT}
+        look = {"ncols": 2, "frameon": False, "labelcolor": TEXT, "borderaxespad": 0.1, "fontsize": _FONT}
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), **look)
     return figure
 

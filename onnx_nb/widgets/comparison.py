@@ -191,7 +191,7 @@ class ComparisonPanel(LinkedWidget):
         return self._changed(self._what_if.curve(progress=call.progress))
 
     def _on_suggest(self, call: Call[TargetQualityRequest]) -> Reply:
-        nodes = self._what_if.suggestion(call.request.target, call.progress)
+        nodes = self._what_if.suggestion(call.request.target, progress=call.progress)
         return self._changed(self._what_if.curve(nodes, progress=call.progress))
 
     def _on_undo(self, _call: Call[Any]) -> Reply:

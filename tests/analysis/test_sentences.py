@@ -167,7 +167,8 @@ QUANTIZERS = st.builds(
     scale=st.sampled_from([np.zeros(2), np.asarray([1e-9, 3e4])]), signal=SIZES, rounding=SIZES, clipping=SIZES,
     wrong=SIZES, fitted=SIZES, by_channel=SIZES, channels=st.sampled_from([(), (1,), tuple(range(9))]),
     lost=st.sampled_from([0.0, 0.3, 1.0]), disagreement=st.sampled_from(["", "the scale 1 instead of 2"]),
-    factor=st.sampled_from([0.0, 1.0, -1.0, 1e9]), shared=st.booleans(),
+    mistake=st.sampled_from(["", "the scales along the other axis"]), smoothing=st.sampled_from([1.0, 2.6, 1e9]),
+    shared=st.booleans(),
 )  # fmt: skip
 POINTS = st.builds(
     lambda **fields: fields, op_type=st.sampled_from(["Add", "Conv", ""]), output=st.booleans(),

@@ -32,6 +32,16 @@ def test_faults_are_named_and_sound_exports_are_not() -> None:
         assert found[""] >= GOAL * len(made), (judged, found)
 
 
+def test_faults_in_a_trained_and_quantized_network_are_named() -> None:
+    """A small part of ``python -m tests.faults.trained_faults``."""
+    from tests.faults import trained_faults
+
+    verdicts = list(trained_faults.planted(["lstm"], list(trained_faults.KINDS), 1))
+    assert len(verdicts) > 20
+    assert not [verdict for verdict in verdicts if verdict.layer or verdict.cause]
+    assert not {name: text for name, text in trained_faults.alarms(["lstm"]).items() if text}
+
+
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
 def test_the_operation_inside_attention_is_named_where_heads_are_as_long_as_sentences(exporter: str) -> None:
     kinds = ["axis", "mask"]

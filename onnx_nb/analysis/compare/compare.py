@@ -416,7 +416,8 @@ def _weight_differences(graphs: tuple[Graph, Graph], point: Point) -> Iterator[s
         if right.shape != actual.shape:
             yield f"weight {quoted(names[0])} is {shape_text(actual.shape)} instead of {shape_text(right.shape)}"
             continue
-        errors = ErrorStats.of(right, actual)
+        with np.errstate(over="ignore"):
+            errors = ErrorStats.of(right.astype(actual.dtype), actual)  # rounding to float16 is no difference
         if not errors.is_equal:
             many = f"{errors.count - errors.equal:,} of {errors.count:,} values"
             yield f"weight {quoted(names[0])} differs in {many}, by at most {errors.max_abs:.3g}"
@@ -581,7 +582,8 @@ def matched_by_values(
             # a constant resembles any other constant
             if not np.isfinite(norm) or not norm or np.ptp(one) == 0:
                 continue
-            distance = np.linalg.norm(other - one, axis=1) / np.maximum(norms, norm)
+            with np.errstate(invalid="ignore"):  # of infinite ones, which are not usable
+                distance = np.linalg.norm(other - one, axis=1) / np.maximum(norms, norm)
             distance[~usable] = np.inf
             least = float(distance.min())
             if least > VALUE_MATCH_DISTANCE or least * PREFERENCE_FACTOR >= doubtful.get(value, math.inf):

@@ -138,7 +138,8 @@ class Point:
     @property
     def faulty(self) -> Quantizer | None:
         """The quantizer of its region with the largest error beyond that of a scale that fits, if one is faulty."""
-        return max((q for q in self.quantizers if q.fault), key=lambda q: q.excess, default=None)
+        faulty = (q for q in self.quantizers if q.fault)
+        return max(faulty, key=lambda q: (q.fault != "salient", q.excess), default=None)  # outliers come before it
 
     @property
     def blame(self) -> dict[str, float]:
@@ -390,13 +391,17 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
                     members.setdefault(point.op_type, []).append(place)
             overall = _lower_median(sizes[np.isfinite(sizes)])
             usual = {kind: _lower_median(sizes[them]) for kind, them in members.items() if len(them) > 1}
-            least = (max(MEDIAN_FLOOR, point.precision) for point in self.points)
+            least = (max(MEDIAN_FLOOR, point.precision, _unit(point)) for point in self.points)
             usually = (usual.get(point.op_type, overall) for point in self.points)
             ratios = sizes / list(map(max, usually, least))
             # where most of a kind are wrong, their median is no standard: rounding elsewhere is not worse than they are
             limits = sizes / [_rounding(point) for point in self.points]
             ratios = np.where(ratios < OUTLIER_FACTOR, np.minimum(ratios, limits), ratios)
             for place, point in enumerate(self.points):
+                # what a sound quantizer of its own costs needs no other reason
+                cost = max((q.relative for q in point.quantizers if q.name == point.name and not q.fault), default=0.0)
+                if sizes[place] < 2 * cost:
+                    ratios[place] = min(ratios[place], 1.0)
                 # its error may be small beside the values
                 if sizes[place] > 0 and (faulty := point.faulty) is not None:
                     ratios[place] = max(ratios[place], OUTLIER_FACTOR * max(faulty.excess / SCALE_EXCESS, 1.0))
@@ -578,6 +583,12 @@ def _rounding(point: Point) -> float:
     return max(0.0 if errors is None else ROUNDING_ULPS * precision(errors), MEDIAN_FLOOR, point.precision)
 
 
+def _unit(point: Point) -> float:
+    """Return the mean relative error of rounding to the type of a point's values."""
+    errors = point.error_size("isolated")
+    return 0.0 if errors is None else precision(errors) / 4
+
+
 def _amount(errors: ErrorSize, whose: str = "its") -> str:
     """Return the size of an error for a sentence; one of values that should all be 0 is no share of a norm."""
     if 0 < errors.rel_l2 < math.inf:
@@ -622,12 +633,24 @@ def explained(comparison: ComparisonT, explain: Callable[[Point], Iterable[str]]
     elif first.faulty is not None:
         texts = [first.faulty.message]
     else:
-        texts = list(explain(first)) or _factor(first)
+        texts = _overflow(first) or list(explain(first)) or _factor(first)
     if first is None or not texts:
         return comparison
     better = dataclasses.replace(first, difference=", ".join(texts))
     points = tuple(better if point is first else point for point in comparison.points)
     return dataclasses.replace(comparison, points=points)
+
+
+def _overflow(point: Point) -> list[str]:
+    """Return the largest value that float16 cannot hold."""
+    errors = point.errors()
+    largest = max((abs(float(worst.reference)) for worst in errors.worst), default=0.0)  # type: ignore[arg-type]
+    if errors.dtypes[1] != "float16" or not errors.inf_mismatch or not _LARGEST_HALF < largest < math.inf:
+        return []
+    return [f"values up to {largest:.3g} are beyond {_LARGEST_HALF:,.0f}, the largest float16"]
+
+
+_LARGEST_HALF: Final = float(np.finfo(np.float16).max)
 
 
 def _factor(point: Point) -> list[str]:

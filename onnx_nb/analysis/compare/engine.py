@@ -29,7 +29,7 @@ from onnx_nb.analysis.compare.array_errors import as_floats, spread
 from onnx_nb.analysis.compare.comparison import Point
 from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors, nodes_between, unconfirmed
 from onnx_nb.analysis.compare.metrics import ErrorStats, LazyErrors, classes_axis
-from onnx_nb.analysis.compare.quantization import Quantizer, activations, precision_of, quantizes, weights
+from onnx_nb.analysis.compare.quantization import Quantizer, activations, input_powers, precision_of, quantizes, weights
 from onnx_nb.analysis.compare.sides import Feed, Recorded, Running, Side, fed
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import shape_text
@@ -123,6 +123,8 @@ class PairErrors:
     """Errors that regions add, by the value of the candidate that they end with."""
     quantizers: dict[int, Quantizer] = field(default_factory=dict)
     """Quantizers of activations, by the candidate's nodes."""
+    powers: dict[int, Floats] = field(default_factory=dict)
+    """Mean squares of the channels of the first feed that nodes of the candidate read."""
     feeds: int = 1
 
     def merge(self, later: PairErrors) -> PairErrors:
@@ -227,7 +229,9 @@ def points_of(
         if value in begins:
             region = sorted(nodes_between(candidate, [value], begins)[0], key=candidate.rank.item)
         quantizers = (
-            weights(candidate, region, proposal.weight, proposal.weights_near(option)) if has_quantizers else []
+            weights(candidate, region, proposal.weight, proposal.weights_near(option), pairs.powers)
+            if has_quantizers
+            else []
         )
         maker = int(candidate.producer[value])
         point = Point(
@@ -332,9 +336,8 @@ def _isolate(  # noqa: PLR0917
             del pairs.errors[option]
             pairs.misfits[option] = "all that the candidate computes from it is right"
     integers = {value: option.scale for value, option in options.items() if option.scale[0]}
-    pairs.quantizers = activations(
-        graph, {value: array for value, array in arrays.items() if value not in wrong}, integers
-    )
+    arrays = {value: array for value, array in arrays.items() if value not in wrong}
+    pairs.quantizers, pairs.powers = activations(graph, arrays, integers), input_powers(graph, arrays)
 
 
 def scale_of(model: Model, option: Option) -> Scale:

@@ -32,7 +32,7 @@ class Operand(NamedTuple):
     array: NDArray[Any]
     """Values, dequantized."""
     steps: NDArray[Any] | None = None
-    """Quantization step of each element, of the shape of ``array``; None if it is not quantized."""
+    """Scale of each element, negative where that of its block is, of the shape of ``array``; None if not quantized."""
     integers: NDArray[Any] | None = None
     """The stored integers, of the same shape; None if it is not quantized."""
     granularity: str = ""
@@ -66,8 +66,9 @@ def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
         return _of_blocks(graph, node) if place == BLOCKS[op] else None
     row = facts(op)
     slots = list(row.scales.items())
-    weight = row.weights[0] if op in INTEGERS else -1
-    is_sum = op not in INTEGERS and row.quantized == "integers" and len(slots) == 2  # QLinearAdd
+    is_recurrent = row.like == "LSTM" and place in row.scales
+    weight = row.weights[0] if op in INTEGERS else place if is_recurrent else -1
+    is_sum = weight < 0 and row.quantized == "integers" and len(slots) == 2  # QLinearAdd
     if is_sum and place in (0, 1):
         weight, place = slots[place][0], 1
     if weight < 0 or place not in (1, 2, weight, row.bias):
@@ -78,6 +79,10 @@ def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
     scale = constant_of(graph, node, scale_place) if scale_place >= 0 else _later_scale(graph, node)
     if scale is None:
         return None
+    if is_recurrent:  # a scale for each direction, or also for each of its columns
+        zero = constant_of(graph, node, zero_place)
+        columns = [part if part is None else part.reshape(len(part), 1, -1) for part in (scale, zero)]
+        return _dequantized(_traced(graph, input_of(graph, node, weight)), columns[0], columns[1], -1)
     if place not in (2, row.bias):
         axis = 0 if attribute(graph.nodes[node], "transB", 0) or row.like == "Conv" else -1
         operand = _traced(graph, input_of(graph, node, weight))
@@ -190,7 +195,7 @@ def _dequantized(
     return Operand(
         read.initializer,
         array,
-        np.abs(scales),
+        scales,
         read.array,
         granularity,
         int(zeros.reshape(-1)[:1].sum()),
@@ -216,8 +221,12 @@ def _per_element(
     axis %= len(shape)
     if array.ndim == 1 and len(array) == shape[axis]:
         return np.broadcast_to(array.reshape([-1 if at == axis else 1 for at in range(len(shape))]), shape)
-    has_blocks = block > 0 and array.ndim == len(shape)
-    return np.repeat(array, block, axis)[tuple(map(slice, shape))] if has_blocks else None
+    if array.ndim != len(shape):
+        return None
+    if block > 0:
+        return np.repeat(array, block, axis)[tuple(map(slice, shape))]
+    fits = all(size in (1, whole) for size, whole in zip(array.shape, shape, strict=True))
+    return np.broadcast_to(array, shape) if fits else None
 
 
 def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis.compare.operands import BLOCKS, INTEGERS, TRANSPARENT, Operand, constant_of, input_of, weight_of
+from onnx_nb.analysis.compare.readings import mistake_of, smoothing_of
 from onnx_nb.analysis.compare.rounding import (
     Rounded,
     costs_of,
@@ -27,7 +28,7 @@ from onnx_nb.analysis.compare.rounding import (
     sampled,
     spacing,
 )
-from onnx_nb.analysis.compare.thresholds import CLIPPED_SHARE, LEVELS_OF_CHANNEL, SCALE_EXCESS
+from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
 from onnx_nb.analysis.formatting import quoted, ratio_text, share_text
 from onnx_nb.analysis.graph.operators import facts, variants
 from onnx_nb.analysis.model.tensors import attributes, listed
@@ -44,10 +45,9 @@ _BITS: Final[dict[int, int]] = {
     **dict.fromkeys((TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ), 4),
     **dict.fromkeys((TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ), 3),
     **dict.fromkeys((TensorProto.INT4, TensorProto.UINT4), 4),
-    TensorProto.FLOAT16: 11,
-    TensorProto.BFLOAT16: 8,
 }
 """Significant bits of types that real numbers are rounded to."""
+_HALVES: Final = {"float16": 11, "bfloat16": 8}
 
 
 def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
@@ -59,8 +59,10 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
         if form == "packed":
             bits.append(int(attributes(graph.nodes[node]).get("bits", 4)))
         elif op == "Cast":
-            target = int(attributes(graph.nodes[node]).get("to", 0))
-            bits += [_BITS[target]] if target in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else []
+            ends = {
+                graph.type_of(value).dtype for value in (input_of(graph, node, 0), *graph.node_outputs(node).tolist())
+            }
+            bits += [_HALVES[dtype] for dtype in ends & _HALVES.keys()]
         elif form:
             read = [names[value] for value in graph.node_inputs(node).tolist() if value >= 0]
             of_weights = [_BITS[kind] for name in read if name in infos and (kind := infos[name].dtype) in _BITS]
@@ -75,13 +77,11 @@ def quantizes(graph: Graph) -> bool:
 
 # --- what it costs --------------------------------------------------------------------------------------------------
 
-Fault = Literal["", "mismatch", "channel", "values", "clipping", "coarse", "outliers"]
+Fault = Literal["", "mismatch", "channel", "values", "clipping", "coarse", "outliers", "salient"]
 """What is wrong with a quantizer: its DequantizeLinear disagrees with its QuantizeLinear; some channels or all values
 of a weight are not their rounded values; values are clipped; the scale is too large; the scale of the tensor is set by
-a few channels, and the others are lost."""
-
-_TOGETHER: Final = 1 << 18
-"""Number of values of equal arrays that are judged at once."""
+a few channels, and the others are lost; a weight's input channels that are far larger than the others meet values that
+are rounded as the others are."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,8 +137,11 @@ class Quantizer:
     """Fraction of the channels that have fewer than four levels because of the range of others."""
     disagreement: str = ""
     """How its DequantizeLinear differs from its QuantizeLinear."""
-    factor: float = 1.0
-    """Factor of the dequantized over the right values, if they are wrong."""
+    mistake: str = ""
+    """What the integers of a weight should be read with, if its error vanishes with it."""
+    smoothing: float = 1.0
+    """Factor by which the error of a weight's product would be smaller if channels of its input were scaled down and
+    the weight up, as SmoothQuant and AWQ do."""
     shared: bool = False
     """Whether an earlier quantizer has the same scale."""
 
@@ -178,24 +181,29 @@ class Quantizer:
     def excess(self) -> float:
         """Error divided by the error with a scale that fits: one for each channel if channels are outliers."""
         best = self.by_channel if self.lost else self.fitted
-        return math.sqrt(self.squares / best) if best else math.inf if self.squares else 1.0
+        ratio = math.sqrt(self.squares / best) if best else math.inf if self.squares else 1.0
+        return max(ratio, self.smoothing)
 
     @property
     def fault(self) -> Fault:
         """What is wrong with it; empty if nothing is."""
         if self.disagreement:
             return "mismatch"
-        least = 2.0 ** -max(self.bits, 1) / 4
+        least = 2.0 ** -max(self.bits, 1) / 4 if self.bits <= 16 else CLIPPED_ERROR
         if self.shared or self.relative < least:
             return ""
         if self.wrong > self.squares / 2:
             return "channel" if self.channels else "values"
+        if self.bits > 16:
+            return ""  # a bias in 32 bits has more levels than it needs
         if self.lost and self.excess >= SCALE_EXCESS and self.clipping < self.squares / 2:
             return "outliers"
+        if self.smoothing >= SMOOTHING_GAIN:
+            return "salient"
         if self.excess < SCALE_EXCESS:
             return ""
         if self.clipping > self.squares / 2:
-            return "clipping" if self.clipped >= CLIPPED_SHARE else ""
+            return "clipping" if self.relative >= CLIPPED_ERROR else ""
         return "coarse"
 
     @property
@@ -210,6 +218,8 @@ class Quantizer:
         channels = f"channel{'s' * (len(self.channels) > 1)} {listed(self.channels, str, 4)}"
         what = f"weight {quoted(self.name)}" if self.role == "weight" else quoted(self.name)
         better = self._better
+        if self.mistake:
+            return f"{what} loses its error with {self.mistake}"
         match self.fault:
             case "mismatch":
                 return f"{what} is quantized and dequantized differently: {self.disagreement}"
@@ -217,9 +227,7 @@ class Quantizer:
                 verb = "are not their" if len(self.channels) > 1 else "is not its"
                 return f"{channels} of {what} {verb} rounded values"
             case "values":
-                shift = f"its values are {self.factor:.3g} times what they should be"
-                has_factor = not 0.9 < abs(self.factor) < 1.1
-                return f"{what}: {shift if has_factor else 'its integers are not its rounded values'}"
+                return f"{what}: its integers are not its rounded values"
             case "clipping":
                 above = (self.above / self.count, f"values above {self.high:.3g}")
                 below = (self.below / self.count, f"values below {self.low:.3g}")
@@ -232,7 +240,12 @@ class Quantizer:
                 loss = f"{self.lost:.0%} of the channels have fewer than {LEVELS_OF_CHANNEL} levels"
                 verb = "set" if len(self.channels) > 1 else "sets"
                 return f"{channels} of {what} {verb} the scale {self.scale[1]:.2g} for all: {loss}{better}"
-        return f"rounding {what} to {self.dtype} costs {share_text(self.relative)} of its norm"
+            case "salient":
+                verb, them = ("are", "them") if len(self.channels) > 1 else ("is", "it")
+                less = f"scaling {them} down and it up would make its error {ratio_text(self.smoothing)} smaller"
+                return f"input {channels} of {what} {verb} far larger than the others; {less}"
+        verb = "clipping" if self.clipping > self.squares / 2 else "rounding"
+        return f"{verb} {what} to {self.dtype} costs {share_text(self.relative)} of its norm"
 
     @property
     def _better(self) -> str:
@@ -270,6 +283,26 @@ def _shares(*parts: tuple[float, str]) -> list[tuple[float, str]]:
     return [part for part in parts if part[0] > least]
 
 
+def input_powers(graph: Graph, arrays: Mapping[int, Callable[[], NDArray[Any]]]) -> dict[int, Floats]:
+    """Return the mean square of each channel of the inputs of products with a weight, by node.
+
+    ``arrays`` is that of `activations`.
+    """
+    powers = {}
+    for node in range(graph.main_count) if quantizes(graph) else ():
+        row = facts(graph.op_type(node))
+        if not {row.like, graph.op_type(node)} & {"Conv", "MatMul", "Gemm", "MatMulNBits"}:
+            continue
+        value = input_of(graph, node, 0)
+        while value >= 0 and value not in arrays:
+            maker = _maker(graph, value)
+            value = input_of(graph, maker, 0) if maker >= 0 and facts(graph.op_type(maker)).quantized else -1
+        if value >= 0 and (array := arrays[value]()).ndim > 1 and array.dtype.kind == "f" and array.size:
+            rows = rows_of(array, 1 if "Conv" in graph.op_type(node) else -1)
+            powers[node] = np.square(sampled(rows, "activation").astype(np.float64)).mean(axis=1)
+    return powers
+
+
 def unrounded(graph: Graph) -> dict[int, int]:
     """Return, for each value that a QuantizeLinear and a DequantizeLinear have rounded, the value before."""
     sources = {}
@@ -291,7 +324,6 @@ def activations(
     """
     quantizers: dict[int, Quantizer] = {}
     scale_names: set[str] = set()
-    waiting: dict[object, list[_Task]] = {}
     sites = [(int(graph.producer[value]), value) for value in scales if value in arrays]
     sites += [(node, -1) for node in range(graph.main_count) if graph.op_type(node) in _ROUNDING]
     sites.sort(key=lambda site: int(graph.rank[site[0]]))
@@ -304,16 +336,11 @@ def activations(
         array = None if site is None else arrays[site.value]()
         if site is None or array is None or array.dtype.kind != "f" or not array.size:
             continue
-        task = _task(graph, node, site, array, is_shared=site.scale_name in scale_names)
-        if task is not None:
-            batch = waiting.setdefault(task.kind, [])
-            batch.append(task)
-            if len(batch) * array.size >= _TOGETHER:
-                quantizers |= _judged(waiting.pop(task.kind))
+        quantizer = _activation(graph, node, site, array, is_shared=site.scale_name in scale_names)
+        if quantizer is not None:
+            quantizers[node] = quantizer
         scale_names |= {site.scale_name} - {""}
-    for batch in waiting.values():
-        quantizers |= _judged(batch)
-    return {node: quantizers[node] for node, _ in sites if node in quantizers}
+    return quantizers
 
 
 _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear")
@@ -357,60 +384,61 @@ def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> _Site | None
     return _Site(value, graph.value_names[input_of(graph, node, 1)], (scale, zero, *then), axis)
 
 
-class _Task(NamedTuple):
-    """An activation to judge."""
-
-    name: str
-    node: str
-    rows: NDArray[np.float32]
-    """Values by channel, shape (channels, n)."""
-    numbers: tuple[NDArray[np.float64], ...]
-    """Scale and zero point of the QuantizeLinear, then of the DequantizeLinear: shape (channels, 1) or (1, 1)."""
-    dtype: np.dtype[Any]
-    is_wide: bool
-    """Whether each channel has a scale."""
-    natural: tuple[float, float] | None
-    """Ends of the range of the function that makes the values, if the scale comes from them."""
-    at: int
-    """Index of the node."""
-    shared: bool
-
-    @property
-    def is_symmetric(self) -> bool:
-        lowest, highest = levels_of(self.dtype)
-        return float(self.numbers[1][0, 0]) == (lowest + highest + 1) // 2
-
-    @property
-    def kind(self) -> object:
-        """Return what all tasks share that are judged at once."""
-        return self.rows.shape, self.dtype, self.is_wide, self.natural, self.is_symmetric
-
-
-def _task(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_shared: bool) -> _Task | None:
+def _activation(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_shared: bool) -> Quantizer | None:
     is_wide = bool(site.numbers) and site.numbers[0].size > 1
     axis = site.axis if is_wide else _channel_axis(graph, site.value, array.ndim)
     rows = rows_of(array, axis).astype(np.float32, copy=False)
-    numbers: tuple[NDArray[Any], ...]
-    if not site.numbers:  # DynamicQuantizeLinear: what fits the values
-        low, high = min(float(rows.min()), 0.0), max(float(rows.max()), 0.0)
-        if not math.isfinite(high - low):
-            return None
-        scale = np.full((1, 1), (high - low) / 255 or 1.0)
+    lows, highs = rows.min(axis=1), rows.max(axis=1)
+    if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
+        return None
+    numbers, dtype = site.numbers, np.dtype(np.uint8)
+    if not numbers:  # DynamicQuantizeLinear: what fits the values
+        low, high = min(float(lows.min()), 0.0), max(float(highs.max()), 0.0)
+        scale = np.full(1, (high - low) / 255 or 1.0)
         numbers = (scale, np.rint(-low / scale)) * 2
-        dtype = np.dtype(np.uint8)
     else:
-        if is_wide and not all(term.size in (1, len(rows)) for term in site.numbers):
+        if is_wide and not all(term.size in (1, len(rows)) for term in numbers):
             return None
-        if not all((scale > 0).all() for scale in site.numbers[::2]):
+        if not all((scale > 0).all() for scale in numbers[::2]):
             return None  # onnxruntime runs such a model; its integers have no meaning
-        count, dtype = len(rows) if is_wide else 1, site.numbers[1].dtype
-        columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in site.numbers)
-        numbers = tuple(np.broadcast_to(column, (count, 1)) for column in columns)
+        dtype = numbers[1].dtype
+    count = len(rows) if is_wide else 1
+    columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in numbers)
+    scale, zero, back_scale, back_zero = (np.broadcast_to(column, (count, 1)) for column in columns)
+    lowest, highest = levels_of(dtype)
+    sample = sampled(rows, "activation")
+    codes = np.clip(rounding_to(dtype)(np.clip(sample / scale, -(2.0**24), 2.0**24)) + zero, lowest, highest)
+    back, steps = (codes - back_zero) * back_scale, np.abs(back_scale) * spacing(codes, dtype)
     maker = _maker(graph, input_of(graph, node, 0)) if graph.op_type(node) in _ROUNDING else node
     ends = facts(graph.op_type(maker)).range
-    natural = ends if ends is not None and math.isfinite(ends[1]) else None
-    name = graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix("_quantized")
-    return _Task(name, graph.names[node], rows, numbers, dtype, is_wide, natural, node, is_shared)
+    if ends is not None and math.isfinite(ends[1]):  # the scale comes from the range of the function
+        lows, highs = np.minimum(lows, ends[0]), np.maximum(highs, ends[1])
+    costs = costs_of(
+        Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
+        (lowest, highest),
+        dtype,
+        is_symmetric=float(zero[0, 0]) == (lowest + highest + 1) // 2,
+        is_wide=is_wide,
+    )
+    apart = []
+    if (scale != back_scale).any():
+        apart.append(f"the scale {back_scale[0, 0]:.3g} instead of {scale[0, 0]:.3g}")
+    if (zero != back_zero).any():
+        apart.append(f"the zero point {int(back_zero[0, 0])} instead of {int(zero[0, 0])}")
+    return Quantizer(
+        graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix("_quantized"),
+        graph.names[node],
+        "activation",
+        dtype.name,
+        "channel" if is_wide else "tensor",
+        np.asarray([scale.min(), scale.max()]),
+        int(zero[0, 0]),
+        float(((lowest - zero) * scale).min()),
+        float(((highest - zero) * scale).max()),
+        disagreement=", ".join(apart),
+        shared=is_shared,
+        **costs,
+    )
 
 
 _NEARBY: Final = 32
@@ -456,65 +484,18 @@ def _weight_shape(graph: Graph, value: int) -> Sequence[int] | None:
     return None if info is None else info.shape
 
 
-def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
-    """Return the quantizers of activations of one kind, by node: small arrays cost less together."""
-    first = tasks[0]
-    rows = first.rows[None] if len(tasks) == 1 else np.stack([task.rows for task in tasks])
-    lows, highs = rows.min(axis=2), rows.max(axis=2)
-    if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
-        finite = [task for task in tasks if np.isfinite(task.rows.min()) and np.isfinite(task.rows.max())]
-        return _judged(finite) if finite else {}
-    scale, zero, back_scale, back_zero = (np.stack([task.numbers[place] for task in tasks]) for place in range(4))
-    lowest, highest = levels_of(first.dtype)
-    sample = sampled(rows, "activation")
-    rounding = rounding_to(first.dtype)
-    codes = np.clip(rounding(np.clip(sample / scale, -(2.0**24), 2.0**24)) + zero, lowest, highest)
-    back = (codes - back_zero) * back_scale
-    steps = np.abs(back_scale) * spacing(codes, first.dtype)
-    if first.natural is not None:
-        lows, highs = np.minimum(lows, first.natural[0]), np.maximum(highs, first.natural[1])
-    costs = costs_of(
-        Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
-        (lowest, highest),
-        first.dtype,
-        is_symmetric=first.is_symmetric,
-        is_wide=first.is_wide,
-    )
-    both = (1, 2)
-    ranges = np.stack([scale.min(axis=both), scale.max(axis=both)], axis=1)
-    ends = ((lowest - zero) * scale).min(axis=both).tolist(), ((highest - zero) * scale).max(axis=both).tolist()
-    wrong = (scale != back_scale).any(axis=both).tolist(), (zero != back_zero).any(axis=both).tolist()
-    quantizers = {}
-    for at, (task, cost) in enumerate(zip(tasks, costs, strict=True)):
-        apart = []
-        if wrong[0][at]:
-            apart.append(f"the scale {back_scale[at, 0, 0]:.3g} instead of {scale[at, 0, 0]:.3g}")
-        if wrong[1][at]:
-            apart.append(f"the zero point {int(back_zero[at, 0, 0])} instead of {int(zero[at, 0, 0])}")
-        quantizers[task.at] = Quantizer(
-            task.name,
-            task.node,
-            "activation",
-            first.dtype.name,
-            "channel" if first.is_wide else "tensor",
-            ranges[at],
-            int(zero[at, 0, 0]),
-            ends[0][at],
-            ends[1][at],
-            disagreement=", ".join(apart),
-            shared=task.shared,
-            **cost,
-        )
-    return quantizers
+def weight_quantizer(
+    graph: Graph, node: int, operand: Operand, right: NDArray[Any], powers: Floats | None = None
+) -> Quantizer | None:
+    """Return the quantizer of a weight that a node reads; ``right`` is the reference's weight, of the same shape.
 
-
-def weight_quantizer(graph: Graph, node: int, operand: Operand, right: NDArray[Any]) -> Quantizer | None:
-    """Return the quantizer of a weight that a node reads; ``right`` is the reference's weight, of the same shape."""
-    if operand.steps is None or operand.integers is None or operand.bits > 8:
+    ``powers`` are mean squares of the channels of the node's input.
+    """
+    if operand.steps is None or operand.integers is None:
         return None
     rows = {
         key: sampled(rows_of(array, _output_axis(graph, node, right.ndim)), "weight")
-        for key, array in {"x": right, "y": operand.array, "q": operand.integers, "s": operand.steps}.items()
+        for key, array in {"x": right, "y": operand.array, "q": operand.integers, "s": np.abs(operand.steps)}.items()
     }
     real = rows["x"].astype(np.float64)
     dtype = operand.integers.dtype
@@ -524,17 +505,14 @@ def weight_quantizer(graph: Graph, node: int, operand: Operand, right: NDArray[A
     if not np.isfinite(real).all() or not real.size:
         return None
     codes = rows["q"].astype(np.float64)
-    apart = rows["s"] * spacing(codes, dtype)
+    apart = np.maximum(rows["s"] * spacing(codes, dtype), np.abs(real) * np.finfo(np.float32).eps * 4)
     sample = Rounded(real, rows["y"], codes, apart, real.min(axis=1), real.max(axis=1))
     middle = (ends[0] + ends[1] + 1) // 2
     is_wide = operand.granularity != "tensor"
     is_symmetric = operand.zero_point in (0, middle)
-    sample = Rounded(*(part[None] for part in sample))
-    (costs,) = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
-    norm = float(np.vdot(real, real))
-    factor = float(np.vdot(rows["y"].astype(np.float64), real)) / norm if norm else 1.0
+    costs = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     steps = rows["s"]
-    return Quantizer(
+    quantizer = Quantizer(
         operand.initializer.removesuffix("_quantized"),
         graph.names[node],
         "weight",
@@ -544,9 +522,25 @@ def weight_quantizer(graph: Graph, node: int, operand: Operand, right: NDArray[A
         operand.zero_point,
         float(np.min((ends[0] - operand.zero_point) * steps)),
         float(np.max((ends[1] - operand.zero_point) * steps)),
-        factor=factor,
         **costs,
     )
+    if quantizer.fault in ("values", "channel"):
+        infos, name = graph.model.initializers, operand.initializer
+        sizes = {
+            info.shape for info in infos.values() if info.nbytes <= _LONGEST_SCALES and max(info.shape, default=0) > 1
+        }
+        scales = {key: graph.model.tensor(key) for key in infos if key != name and infos[key].shape in sizes}
+        return replace(quantizer, mistake=mistake_of(right, operand, scales))
+    if powers is not None and not is_float and operand.bits <= 8:
+        gain, channels = smoothing_of(
+            right, operand, powers, _output_axis(graph, node, right.ndim), is_symmetric=is_symmetric
+        )
+        return replace(quantizer, smoothing=gain, channels=channels or quantizer.channels)
+    return quantizer
+
+
+_LONGEST_SCALES: Final = 1 << 16
+"""Bytes of the longest scales of other weights that a wrong one is read with."""
 
 
 def weights(
@@ -554,11 +548,13 @@ def weights(
     nodes: Iterable[int],
     by_name: Callable[[str], NDArray[Any] | None],
     others: Iterable[str],
+    powers: Mapping[int, Floats],
 ) -> list[Quantizer]:
     """Return the quantizers of the weights that nodes read, against the weights of the reference.
 
     ``by_name`` returns the reference's weight with the name that onnxruntime's quantizer derives its names from, if
-    there is one; ``others`` are names of weights that may be meant, if one has the only fitting shape.
+    there is one; ``others`` are names of weights that may be meant, if one has the only fitting shape; ``powers`` is
+    what `input_powers` returns.
     """
     quantizers = []
     for node in nodes:
@@ -570,23 +566,27 @@ def weights(
                 continue
             name = float_name(operand.initializer)
             right = by_name(name)
+            is_same = (
+                name + _AS_IT_IS == operand.initializer and right is not None and right.shape == operand.array.shape
+            )
             if right is not None:
-                right = turned(right, operand.array)
+                right = right if is_same else turned(right, operand.array)
             else:
                 ways = [(key, turned(array, operand.array)) for key in others if (array := by_name(key)) is not None]
                 fitting = [way for way in ways if way[1] is not None]
                 name, right = fitting[0] if len(fitting) == 1 else (name, None)
             if right is None or right.dtype.kind != "f":
                 continue
-            quantizer = weight_quantizer(graph, node, operand, right)
+            quantizer = weight_quantizer(graph, node, operand, right, powers.get(node))
             quantizers += [] if quantizer is None else [replace(quantizer, name=name)]
     return quantizers
 
 
 def turned(right: NDArray[Any], target: NDArray[Any]) -> NDArray[Any] | None:
     """Return a weight in the orientation of another one; None if its shape fits neither way."""
-    ways = [array for array in (right, right.T) if array.shape == target.shape]
-    if len(ways) == 2 and right.ndim == 2:
+    transpose = right.swapaxes(-1, -2) if right.ndim in (2, 3) else right  # of an LSTM, each direction
+    ways = [array for array in (right, transpose) if array.shape == target.shape]
+    if len(ways) == 2 and right.ndim in (2, 3):
         step = max(1, len(target) // 64)
         return min(ways, key=lambda way: float(np.abs(way[::step].astype(np.float64) - target[::step]).sum()))
     return ways[0] if ways else None
@@ -597,10 +597,12 @@ def float_name(name: str) -> str:
     return _BASE.sub("", name)
 
 
+_AS_IT_IS: Final = "_quantized"
+"""Suffix of a weight that onnxruntime quantizes without turning it."""
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes of the names of quantized weights."""
 _WEIGHT_PLACES: Final[Mapping[str, Iterable[int]]] = {
-    **dict.fromkeys(INTEGERS, (1,)),
+    **dict.fromkeys(INTEGERS, (1, 2)),
     **{op: (place,) for op, place in BLOCKS.items()},
 }
 

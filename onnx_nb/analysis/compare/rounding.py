@@ -22,7 +22,7 @@ _INTERVALS: Final = 64
 
 
 class Rounded(NamedTuple):
-    """Values of tensors of equal shape by channel, shape (tensors, channels, n)."""
+    """Values of a tensor by channel, shape (channels, n)."""
 
     real: NDArray[Any]
     back: NDArray[Any]
@@ -30,78 +30,57 @@ class Rounded(NamedTuple):
     codes: NDArray[Any]
     steps: NDArray[Any]
     lows: NDArray[Any]
-    """Smallest value of each channel, of all values, shape (tensors, channels)."""
+    """Smallest value of each channel, of all values, shape (channels,)."""
     highs: NDArray[Any]
 
 
 def costs_of(
     sample: Rounded, ends: tuple[float, float], dtype: np.dtype[Any], *, is_symmetric: bool, is_wide: bool
-) -> list[dict[str, Any]]:
-    """Return the fields of each tensor's quantizer that its values decide."""
+) -> dict[str, Any]:
+    """Return the fields of a tensor's quantizer that its values decide."""
     rounding, is_float = rounding_to(dtype), not is_integer(dtype)
     real, codes = sample.real, sample.codes
     errors = (sample.back - real).astype(np.float64)
     squares = errors * errors
     far = np.abs(errors) > sample.steps * 1.001
-    both = (1, 2)
-    below = above = np.zeros(len(real), np.int64)
-    clipping, wrongs = np.zeros(len(real)), np.zeros(real.shape[:2])
-    rounded_squares = squares.sum(axis=2)
-    all_squares = rounded_squares
-    if far.any():
-        too_small, too_large = far & (codes <= ends[0]) & (errors > 0), far & (codes >= ends[1]) & (errors < 0)
-        clips = too_small | too_large
-        below, above = np.count_nonzero(too_small, axis=both), np.count_nonzero(too_large, axis=both)
-        clipping = squares.sum(axis=both, where=clips)
-        wrongs = squares.sum(axis=2, where=far & ~clips)
-        rounded_squares = squares.sum(axis=2, where=~far)
+    too_small, too_large = far & (codes <= ends[0]) & (errors > 0), far & (codes >= ends[1]) & (errors < 0)
+    clips = too_small | too_large
+    wrongs = squares.sum(axis=1, where=far & ~clips)
     lows, highs = np.minimum(sample.lows, 0.0), np.maximum(sample.highs, 0.0)
     ranges, span = highs - lows, ends[1] - ends[0]
 
-    def fit(lows: NDArray[Any], highs: NDArray[Any]) -> NDArray[Any]:
+    def fit(lows: NDArray[Any], highs: NDArray[Any]) -> float:
         widths = 2 * np.maximum(-lows, highs) if is_symmetric else highs - lows
         steps = np.maximum(widths / span, np.finfo(np.float32).tiny)[..., None]
-        return _norms(real - steps * rounding(real / steps))
+        return _norm(real - steps * rounding(real / steps))
 
     by_channel = fit(lows, highs)
-    whole = by_channel if is_wide else fit(lows.min(axis=1, keepdims=True), highs.max(axis=1, keepdims=True))
-    step = (sample.steps.min if is_float else sample.steps.max)(axis=both).tolist()
+    step = float(sample.steps.min() if is_float else sample.steps.max())
+    channels, loss = _odd_channels(wrongs, squares.sum(axis=1), ranges, step, is_wide=is_wide)
     bins = int(span) + 1
     has_levels = bins <= 256 and not is_float
-    nothing = np.zeros((len(real), 0), np.int64)
-    numbers = {
-        "below": below,
-        "above": above,
-        "signal": _norms(real),
-        "rounding": rounded_squares.sum(axis=1),
-        "clipping": clipping,
-        "wrong": wrongs.sum(axis=1),
-        "fitted": whole,
+    nothing = np.zeros(0, np.int64)
+    return {
+        "count": real.size,
+        "below": int(too_small.sum()),
+        "above": int(too_large.sum()),
+        "signal": _norm(real),
+        "rounding": float(squares.sum(where=~far)),
+        "clipping": float(squares.sum(where=clips)),
+        "wrong": float(wrongs.sum()),
+        "fitted": by_channel if is_wide else fit(lows.min(keepdims=True), highs.max(keepdims=True)),
         "by_channel": by_channel,
+        "levels": np.bincount((codes - ends[0]).astype(np.int64).ravel(), minlength=bins) if has_levels else nothing,
+        "spread": nothing if is_float else _spread(sample, ends),
+        "channels": channels,
+        "lost": loss,
     }
-    lists = {name: values.tolist() for name, values in numbers.items()}
-    levels = _counts(codes - ends[0], bins) if has_levels else nothing
-    spread = nothing if is_float else _spread(sample, ends)
-    odd = (_odd_channels(wrongs[at], all_squares[at], ranges[at], step[at], is_wide=is_wide) for at in range(len(real)))
-    return [
-        {name: values[at] for name, values in lists.items()}
-        | {"count": real[at].size, "levels": levels[at], "spread": spread[at], "channels": channels, "lost": loss}
-        for at, (channels, loss) in enumerate(odd)
-    ]
 
 
-def _norms(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the sum of squares of each tensor."""
-    flat = values.reshape(len(values), -1).astype(np.float64, copy=False)
-    norms: NDArray[Any] = np.matmul(flat[:, None], flat[:, :, None])[:, 0, 0]
-    return norms
-
-
-def _counts(places: NDArray[Any], bins: int) -> Longs:
-    """Return how often each tensor has each place, shape (tensors, bins)."""
-    flat = places.reshape(len(places), -1).astype(np.int64)
-    flat += np.arange(len(flat))[:, None] * bins
-    return np.bincount(flat.ravel(), minlength=len(flat) * bins).reshape(-1, bins)
+def _norm(values: NDArray[Any]) -> float:
+    """Return the sum of squares."""
+    flat = values.ravel().astype(np.float64, copy=False)
+    return float(flat @ flat)
 
 
 def _spread(sample: Rounded, ends: tuple[float, float]) -> Longs:
@@ -111,7 +90,8 @@ def _spread(sample: Rounded, ends: tuple[float, float]) -> Longs:
     steps = np.maximum(sample.steps, np.finfo(np.float32).tiny)
     levels = (sample.real - sample.back) / steps + (sample.codes - ends[0] + 0.5)
     places = np.floor(levels * (inside / (ends[1] - ends[0] + 1)))
-    return _counts(np.clip(places + beyond, 0, inside + 2 * beyond - 1), inside + 2 * beyond)
+    places = np.clip(places + beyond, 0, inside + 2 * beyond - 1).astype(np.int64)
+    return np.bincount(places.ravel(), minlength=inside + 2 * beyond)
 
 
 def _odd_channels(

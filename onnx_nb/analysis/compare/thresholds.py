@@ -90,9 +90,19 @@ convolution that includes its normalization."""
 SCALE_EXCESS: Final = 2.5
 """Factor over the error of a fitted scale from which on a quantizer is faulty. *In quantized models*: a scale four
 times too large, and the models without a fault."""
-CLIPPED_SHARE: Final = 0.002
-"""Share of values that a faulty quantizer clips at least: a few belong to any calibration. *In quantized models*: a
-range that ends at the 90th percentile."""
+SMOOTHING_GAIN: Final = 1.6
+"""Factor by which smoothing makes the error of a product smaller, from which on a weight's input channels are outliers.
+*In quantized models*: weights of 4 bits behind channels far larger than the others."""
+SALIENT_POWER: Final = 16.0
+"""Factor over the median power from which on an input channel is far larger than the others. As the one before."""
+READING_GAIN: Final = 16.0
+"""Factor by which the squared error of a weight is less with its mistake undone. *In quantized models*: weights read
+with another zero point, axis, block size or order of nibbles."""
+READING_RESIDUE: Final = 0.16
+"""Mean squared error in steps that rounding leaves, 1/12 if values are anywhere between levels. As the one before."""
+CLIPPED_ERROR: Final = 0.03
+"""Relative error of a tensor whose range clips, however few values, from which on it is faulty: a few belong to any
+calibration. *In quantized models*: a range that ends at the 90th percentile, or that lacks one value in a thousand."""
 LOST_SHARE: Final = 0.25
 """Share of channels that outliers cost at least. *In quantized models*: channels far larger than the others."""
 OUTLIER_RANGE: Final = 12.0

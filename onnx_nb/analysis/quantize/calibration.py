@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.capture import Capture
 
 T = TypeVar("T")
-Method = Literal["minmax", "percentile", "entropy"]
+Method = Literal["minmax", "percentile", "entropy", "mse"]
 FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
 """Types of tensors that are calibrated."""
 
-_METHODS: Final[Mapping[str, str]] = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
-"""Our names → the members of onnxruntime's ``CalibrationMethod``."""
-_BINS_PER_LEVEL: Final = 8
-"""Bins for each level in which onnxruntime looks for the entropy range: its time grows with their square."""
+_METHODS: Final[Mapping[str, str]] = {
+    "minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy", "mse": "MSE",
+}  # fmt: skip
+"""Our names → the members of onnxruntime's ``CalibrationMethod``, which has no MSE."""
+_FRACTIONS: Final = tuple(np.arange(1, 0.2, -0.02).tolist())
+"""Fractions of the extremes at which "mse" looks for the ends."""
 _INSIDE: Final = 8
 """Values that stand for those of a bin, to find out how they are rounded."""
 LINES: Final = 10
@@ -51,6 +53,7 @@ def calibrate(
     percentile: float = PERCENTILE,
     symmetric: bool = False,
     levels: int = LEVELS,
+    bins: int = LEVELS,
 ) -> Calibration:
     """Compute the range of each float tensor for quantization, from the statistics of a capture.
 
@@ -61,13 +64,17 @@ def calibrate(
     method
         "minmax": the extremes. "percentile": clips the same share on both sides. "entropy": the range
         about 0 whose values, quantized, have the distribution nearest to that of all values, as onnxruntime
-        finds it in our histogram, in about half a second a tensor. The last two need ``capture(…, ranges=True)``.
+        finds it in our histogram; with as many bins as levels, its default, it clips nothing. "mse": the range of the
+        largest `Range.sqnr`. All but the first need ``capture(…, ranges=True)``.
     percentile
         Percent of values that "percentile" keeps.
     symmetric
         Whether ranges are symmetric about 0.
     levels
         Levels that "entropy" quantizes to.
+    bins
+        Bins of the histogram about 0 in which "entropy" looks for a range, onnxruntime's ``num_bins``. Its time grows
+        with their square.
 
     Returns
     -------
@@ -108,7 +115,7 @@ def calibrate(
             message = f"a {method} needs more than the statistics of this capture."
             raise CaptureError(message, advice="Capture with ranges=True.")
         least, most = float(stats.min), float(stats.max)
-        low, high = _ends(stats, method, percentile, symmetric=symmetric, levels=levels)
+        low, high = _ends(stats, method, percentile, symmetric=symmetric, levels=levels, bins=bins)
         lows, highs = (stats.lows, stats.highs) if isinstance(stats, Ranges) else ((), ())
         fine = stats.fine if isinstance(stats, Ranges) else stats.histogram
         outside = 0.0 if low <= least and high >= most else 1 - _share(fine, low, high)
@@ -297,7 +304,8 @@ class Calibration(results.Table, results.Displayed):
             tensor.name: calibrate.TensorData(lowest=np.array(tensor.low, "f4"), highest=np.array(tensor.high, "f4"))
             for tensor in self._ranges.values()
         }
-        method = calibrate.CalibrationMethod[_METHODS.get(self.method, "MinMax")]
+        label = _METHODS.get(self.method, "MinMax")
+        method = calibrate.CalibrationMethod[label if label in calibrate.CalibrationMethod.__members__ else "MinMax"]
         with working_folder() as folder, together() as files:
             save_tensors_data(calibrate.TensorsData(method, tensors), folder / "cache.json")
             files.add(destination(place), [(folder / "cache.json").read_bytes()])
@@ -384,21 +392,28 @@ def marked_histogram(capture: Capture, name: str) -> Histogram:
     statistics = capture.statistics(name)
     marks: dict[str, float] = {}
     for method in _METHODS if isinstance(statistics, Ranges) and statistics.finite else ():
-        low, high = _ends(statistics, method, PERCENTILE, symmetric=False, levels=LEVELS)
+        low, high = _ends(statistics, method, PERCENTILE, symmetric=False, levels=LEVELS, bins=LEVELS)
         marks |= {f"{method} low": low, f"{method} high": high}
     return replace(statistics.histogram, marks=marks)
 
 
-def _ends(stats: Statistics, method: str, percentile: float, *, symmetric: bool, levels: int) -> tuple[float, float]:
+def _ends(
+    stats: Statistics, method: str, percentile: float, *, symmetric: bool, levels: int, bins: int
+) -> tuple[float, float]:
     """Return the ends of the range that a method finds."""
     least, most = float(stats.min), float(stats.max)
     low, high = least, most
     if isinstance(stats, Ranges) and method == "percentile":
         low, high = _percentiles(stats.fine, percentile, symmetric=symmetric)
     elif isinstance(stats, Ranges) and method == "entropy":
-        low, high = entropy_range(stats.fine, levels)
+        low, high = entropy_range(stats.fine, levels, bins)
+    elif isinstance(stats, Ranges) and method == "mse":
+        fine, zeros = stats.fine, stats.zeros
+        low, high = max(((low * x, high * x) for x in _FRACTIONS), key=lambda ends: _sqnr(fine, zeros, *ends))
+        low = max((least * x for x in _FRACTIONS), key=lambda end: _sqnr(fine, zeros, end, high))
+        high = max((most * x for x in _FRACTIONS), key=lambda end: _sqnr(fine, zeros, low, end))
     if symmetric:
-        high = max(abs(low), abs(high))
+        high = min(max(abs(low), abs(high)), max(abs(least), abs(most)))
         return -high, high
     return max(low, least), min(high, most)
 
@@ -455,7 +470,7 @@ def _below(histogram: Histogram) -> NDArray[np.float64]:
     return below
 
 
-def entropy_range(fine: Histogram, levels: int) -> tuple[float, float]:
+def entropy_range(fine: Histogram, levels: int, bins: int) -> tuple[float, float]:
     """Return the ends that onnxruntime finds, where clipping and rounding to levels diverge least from the values.
 
     Its search is that of TensorRT (Migacz, "8-bit inference with TensorRT", 2017), here in a histogram about zero.
@@ -463,7 +478,7 @@ def entropy_range(fine: Histogram, levels: int) -> tuple[float, float]:
     from onnxruntime.quantization.calibrate import HistogramCollector
 
     first, stop, coarser = fine.first, fine.first + len(fine.counts), 0
-    while 2 * max(-(first >> coarser), -(-stop >> coarser)) > _BINS_PER_LEVEL * levels:
+    while 2 * max(-(first >> coarser), -(-stop >> coarser)) > bins:
         coarser += 1
     half = max(-(first >> coarser), -(-stop >> coarser))
     counts = np.zeros(2 * half, np.int64)

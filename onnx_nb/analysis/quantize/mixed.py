@@ -2,32 +2,33 @@
 
 A mixed model is what onnxruntime's ``quantize_static`` makes with ``nodes_to_exclude`` and the same scales: a tensor is
 rounded unless all nodes that touch it are excluded, a weight unless all of its readers are. Where only weights are
-quantized, it is what ``MatMulNBitsQuantizer`` makes: each node that reads a weight is in float by itself.
+quantized, activations as the model runs, or all is float16, each node is in float by itself, as onnxruntime's
+``MatMulNBitsQuantizer`` and ``quantize_dynamic`` leave it out; between two in float, nothing is rounded to float16.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.compare.operands import BLOCKS, TRANSPARENT, weight_of
-from onnx_nb.analysis.compare.quantization import float_name, turned
+from onnx_nb.analysis.compare.isolated import nodes_between
+from onnx_nb.analysis.compare.operands import TRANSPARENT
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
+from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.operators import names_where
+from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.model.tensors import attributes
 
+if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Point
+
 _WEIGHT_SUFFIX: Final = "_quantized"
-_WEIGHTS_ONLY: Final = frozenset((*BLOCKS, "DequantizeLinear"))
-"""Operators of models with only their weights quantized, if there is no QuantizeLinear."""
-_BIAS: Final = 5
-"""Index of the input of a MatMulNBits that is added to the product."""
+_WIDE: Final = " in float"
+"""Suffix of a weight of the float model, and of a value of type float16 before it is rounded to that."""
+_ELEM_TYPES: Final = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16, "float64": TensorProto.DOUBLE}
 _INPUT_SUFFIX: Final = "_QuantizeLinear_Input"
 """Suffix of a model's output before it is rounded."""
 
@@ -44,44 +45,45 @@ class _DequantizedTensor(NamedTuple):
     is_weight: bool
 
 
-class _Reader(NamedTuple):
-    """A node of the quantized model that reads quantized weights, where no activation is rounded with them."""
+class _Replacement(NamedTuple):
+    """A node of the float model, and what the quantized model computes in its place."""
 
     key: str
-    """The weight of the float model; also the node if several nodes read that weight."""
+    """The only matrix that the node reads, or its name."""
     node: str
     """The node of the float model."""
-    weights: Mapping[int, str]
-    """Weights of the float model, by the index of the input that reads them in the quantized model."""
+    free: list[NodeProto]
+    """What computes it in float from values of the quantized model and weights of the float model."""
+    weights: frozenset[str]
+    halves: frozenset[str]
+    """Values of type float16 that it reads."""
+    narrow: tuple[str, ...]
+    """Values of type float16 that it writes."""
     elem_type: int
-    """Type of the scales, which is that of the outputs."""
+    """Type of what it computes in float."""
 
 
 class Mixer:
     """The nodes of a float model that a quantized model quantizes, and the tensors between them.
 
-    ``pairs`` maps values of the quantized model to those of the float model, if their names differ.
+    ``points`` are those of a comparison of both.
     """
 
-    def __init__(self, reference: Model, candidate: Model, pairs: Mapping[str, str] | None = None) -> None:
+    def __init__(self, reference: Model, candidate: Model, points: Iterable[Point]) -> None:
         self.reference, self.candidate = reference, candidate
         graph = candidate.proto.graph
         self._rounded = {node.input[0]: node for node in graph.node if node.op_type == "QuantizeLinear"}
         self._written = {name: node for node in graph.node for name in node.output}
         self.makers = {name: node.name for node in reference.proto.graph.node for name in node.output}
         """Names of the float model's nodes, by the tensors that they write."""
-        self._readers = self._readers_of_weights(pairs or {})
-        """Readers of quantized weights, by their first output."""
+        self._regions = self._regions_of({point.reference: point for point in points})
+        """Nodes that are put back by themselves, by the first output in the quantized model."""
         has_pairs = self._rounded and any(node.op_type == "DequantizeLinear" for node in graph.node)
-        if not has_pairs and not self._readers:
-            message = f"{label_of(candidate)} has no pairs of QuantizeLinear and DequantizeLinear"
-            advice = "Quantize with quant_format=QuantFormat.QDQ."
-            if weights := sorted({node.op_type for node in graph.node} & _WEIGHTS_ONLY):
-                verb = "reads" if len(weights) == 1 else "read"
-                message += f", and the weights that {' and '.join(weights)} {verb} are not those of named nodes of "
-                message += label_of(reference)
-                advice = "Compare with the float model that was quantized; each of its nodes needs a name."
-            raise OnnxNbError(f"{message}.", advice=advice)
+        if not has_pairs and not self._regions:
+            message = f"{label_of(candidate)} has no pairs of QuantizeLinear and DequantizeLinear, and no other node "
+            message += f"that computes with fewer bits what a named node of {label_of(reference)} does."
+            advice = "Compare with the float model, each of whose nodes needs a name; quantize to QuantFormat.QDQ."
+            raise OnnxNbError(message, advice=advice)
         there = {node.name for node in graph.node}
         readers: dict[str, list[NodeProto]] = {}
         for node in reference.proto.graph.node:
@@ -104,9 +106,9 @@ class Mixer:
             for tensor in (*node.input, *node.output):
                 self._touching.setdefault(tensor, set()).add(name)
         by_name = {node.name: node for node in reference.proto.graph.node}
-        for reader in self._readers.values():
-            self.nodes[reader.node] = by_name[reader.node]
-            self._touching.setdefault(reader.key, set()).add(reader.node)
+        for region in self._regions.values():
+            self.nodes[region.node] = by_name[region.node]
+            self._touching.setdefault(region.key, set()).add(region.node)
         self._sites = {site.output: site for node in graph.node if (site := self._site(node)) is not None}
         clips = [
             node for node in self.nodes.values() if node.op_type in names_where("clips") and node.name not in there
@@ -114,12 +116,12 @@ class Mixer:
         names = [(name, node) for node in clips for name in (node.output[0], node.output[0] + _INPUT_SUFFIX)]
         self._restored = {name: node for name, node in names if name in self._written}
         """Activations that the quantizer left out because rounding clips as they do, by the tensors they belong to."""
-        tensors = [site.tensor for site in self._sites.values()] + [reader.key for reader in self._readers.values()]
+        tensors = [site.tensor for site in self._sites.values()] + [region.key for region in self._regions.values()]
         self.touched_by = {tensor: self.touching(tensor) for tensor in tensors}
         """Nodes that all have to be in float for a tensor or weight to be in float."""
         wide = {tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.INT32}
         integers = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
-        among = {site.output for site in self._sites.values() if not site.is_weight} | self._readers.keys()
+        among = {site.output for site in self._sites.values() if not site.is_weight} | self._regions.keys()
         self.rounded = [name for node in graph.node for name in node.output if name in among]
         """Tensors of the quantized model that depend on its inputs and have a switch, in order."""
         self.exact = {site.tensor for site in self._sites.values() if integers[site.output] in wide}
@@ -143,63 +145,79 @@ class Mixer:
             else None
         )
 
-    def _readers_of_weights(self, pairs: Mapping[str, str]) -> dict[str, _Reader]:
-        """Return the nodes that read quantized weights, if these are not those of a QDQ model."""
-        reading: dict[str, list[str]] = {}
-        origins: dict[str, str] = {name: name for name in self.reference.initializers}
-        for node in self.reference.proto.graph.node:
-            if node.op_type in TRANSPARENT:
-                if node.input[0] in origins:
-                    origins[node.output[0]] = origins[node.input[0]]
+    def _regions_of(self, points: Mapping[str, Point]) -> dict[str, _Replacement]:
+        """Return the nodes of the float model that are put back by themselves; ``points`` are by its values."""
+        graph, nodes = Graph.of(self.candidate), self.reference.proto.graph.node
+        begins = {graph.value(point.candidate) for point in points.values()}
+        places = {name: place for place, node in enumerate(nodes) for name in node.output}
+        constant = set(self.reference.initializers)
+        for node in nodes:
+            if node.op_type in TRANSPARENT and node.input[0] in constant:
+                constant.update(node.output)
+        regions: dict[str, _Replacement] = {}
+        for node in nodes:
+            outputs = [points[name].candidate if name in points else name for name in node.output]
+            maker = self._written.get(outputs[0]) if node.name and outputs[0] and node.output[0] in points else None
+            if maker is None or [*maker.output] != outputs or points[node.output[0]].matched == "quantized":
                 continue
-            for name in {origins[name] for name in node.input if name in origins}:
-                reading.setdefault(name, []).append(node.name)
-        large = {name for name, info in self.reference.initializers.items() if len(info.shape) > 1}
-        readers: dict[str, _Reader] = {}
-        for node in self.candidate.proto.graph.node:
-            weights, scales = {}, ""
-            for place, name in enumerate(node.input):
-                weight = self._held(node, place, name)
-                if weight is None:
-                    continue
-                tensor, scales = float_name(weight[0]), weight[1]
-                partner = self.makers.get(pairs.get(node.output[0], node.output[0]), "")
-                if tensor not in reading:  # the only matrix that the node reads
-                    matrices = [name for name in large if partner in reading.get(name, ())]
-                    tensor = matrices[0] if partner and len(matrices) == 1 else ""
-                users = reading.get(tensor, [])
-                if partner in users or len(users) == 1:
-                    weights[place] = tensor, partner if partner in users else users[0]
-            nodes = {name for _, name in weights.values()}
-            if len(nodes) == 1 and (name := nodes.pop()):
-                key = next(iter(weights.values()))[0]
-                key = f"{key} of {name}" if any(key == reader.key for reader in readers.values()) else key
-                kind = self.candidate.initializers[scales].dtype if scales in self.candidate.initializers else 0
-                read = {place: tensor for place, (tensor, _) in weights.items()}
-                readers[node.output[0]] = _Reader(key, name, read, kind or TensorProto.FLOAT)
-        return readers
+            chain, todo, names = {places[node.output[0]]}, [*node.input], {"": ""}
+            while todo:
+                name = todo.pop()
+                if name in self.reference.initializers:
+                    names[name] = name + _WIDE
+                elif name in points and name not in constant:
+                    names[name] = points[name].candidate
+                elif name not in names and name in places:
+                    chain.add(places[name])
+                    todo += nodes[places[name]].input
+                    names |= {other: f"{other} for {node.name}" for other in nodes[places[name]].output}
+                names.setdefault(name, name)
+            read = {name for name in names.values() if self._type(self.candidate, name) == "float16"}
+            dtype = self._type(self.reference, node.output[0])
+            narrow = tuple(name for name in outputs if self._type(self.candidate, name) == "float16")
+            read, narrow = (set[str](), ()) if dtype == "float16" else (read, narrow)
+            inside, _ = nodes_between(graph, [graph.value(outputs[0])], begins)
+            has_integers = any(facts(graph.op_type(part)).quantized in ("integers", "packed") for part in inside)
+            if not (has_integers or read or narrow or any(map(self._is_read_quantized, maker.input))):
+                continue
+            if any(points[name].matched == "quantized" for name in names.keys() & points.keys()):
+                continue
+            free = []
+            for place in sorted(chain):
+                free.append(_copy(nodes[place]))
+                inputs = [names[name] for name in free[-1].input]
+                free[-1].input[:] = [name + _WIDE if name in read else name for name in inputs]
+                free[-1].output[:] = [names.get(name, name) for name in free[-1].output]
+            free[-1].output[:] = [name + _WIDE if name in narrow else name for name in outputs]
+            weights = frozenset(names.keys() & self.reference.initializers.keys())
+            matrices = [name for name in weights if len(self.reference.initializers[name].shape) > 1]
+            owner = next((nodes[place].name for place in chain if {*matrices} & {*nodes[place].input}), node.name)
+            key = matrices[0] if len(matrices) == 1 else owner
+            key = f"{key} of {owner}" if any(key == region.key for region in regions.values()) else key
+            kind = _ELEM_TYPES.get(dtype, TensorProto.FLOAT)
+            regions[outputs[0]] = _Replacement(key, owner or node.name, free, weights, frozenset(read), narrow, kind)
+        return regions
 
-    def _held(self, node: NodeProto, place: int, name: str) -> tuple[str, str] | None:
-        """Return the quantized weight that a node reads, and its scales; None if it reads none there."""
-        scales = node.input[2] if node.op_type in BLOCKS else ""
-        if scales:
-            if place != BLOCKS[node.op_type]:
-                return None
-        elif node.op_type in TRANSPARENT:
-            return None
-        while (maker := self._written.get(name)) is not None:
-            if maker.op_type not in TRANSPARENT:
-                return None
-            if maker.op_type == "DequantizeLinear":
-                if self._rounded and not attributes(maker).get("block_size"):
-                    return None  # of a QDQ model
-                scales = maker.input[1]
+    def _type(self, model: Model, name: str) -> str:
+        graph = Graph.of(model)
+        return str(graph.type_of(graph.value(name)).dtype) if name in graph.value_names else ""
+
+    def _is_read_quantized(self, name: str) -> bool:
+        """Return whether a value is a weight that is dequantized for its own reader, and not one of a QDQ model."""
+        while (maker := self._written.get(name)) is not None and maker.op_type in TRANSPARENT:
+            if maker.op_type == "DequantizeLinear" and (not self._rounded or attributes(maker).get("block_size")):
+                return True
             name = maker.input[0]
-        return (name, scales) if scales and name in self.candidate.initializers else None
+        return False
 
     def touching(self, tensor: str) -> frozenset[str]:
         """Return the quantized nodes that read or write a tensor or a weight of the float model."""
         return self.completed(self._touching.get(tensor, set()))
+
+    def free(self, nodes: Iterable[str]) -> frozenset[str]:
+        """Return the tensors and weights that are in float if some nodes of the float model are."""
+        exclusion = self.completed(nodes)
+        return frozenset(tensor for tensor, touching in self.touched_by.items() if touching <= exclusion)
 
     def completed(self, nodes: Iterable[str]) -> frozenset[str]:
         """Return nodes with the activations behind them that are one node in the quantized model."""
@@ -219,15 +237,13 @@ class Mixer:
         for name in nodes - self.nodes.keys():
             message = f"{quoted(name)} is no quantized node of {label_of(self.reference)}."
             raise OnnxNbError(message, advice=closest_text(name, self.nodes) or "Use the names of its nodes.")
-        proto = ModelProto()
-        proto.CopyFrom(self.candidate.proto)
+        proto = self._sorted()
         graph = proto.graph
         sites = [site for site in self._sites.values() if self.touched_by[site.tensor] <= nodes]
-        readers = {name: reader for name, reader in self._readers.items() if reader.node in nodes}
-        self._add_weights(graph, sites)
-        self._add_read(graph, readers)
+        regions = {name: region for name, region in self._regions.items() if region.node in nodes}
+        self._add_weights(graph, sites, regions.values())
         replacements = {site.output: [self._free_tensor(site)] for site in sites}
-        replacements |= {name: self._free(reader, self._written[name]) for name, reader in readers.items()}
+        replacements |= self._between_types(regions, {name: region.free for name, region in regions.items()})
         _replace(graph, replacements)
         ends = self._restored.keys() | {value.name for value in graph.output}
         source = {site.output: site.source for site in sites if ends.isdisjoint((site.output, site.source))}
@@ -239,48 +255,53 @@ class Mixer:
     def _is_quantized(self, node: NodeProto) -> bool:
         return any(name in self._rounded or name + _INPUT_SUFFIX in self._rounded for name in node.output)
 
-    def _add_weights(self, graph: Any, sites: Iterable[_DequantizedTensor]) -> None:
-        """Add the float weights of sites, and the bounds of activations that may be restored."""
+    def _add_weights(self, graph: Any, sites: Iterable[_DequantizedTensor], regions: Iterable[_Replacement]) -> None:
+        """Add the float weights of sites and regions, and the bounds of activations that may be restored."""
         free = {site.source: site.tensor for site in sites if site.is_weight}
+        free |= {name + _WIDE: name for region in regions for name in region.weights}
         bounds = {name for node in self._restored.values() for name in node.input[1:]}
         free |= {name: name for name in bounds if name in self.reference.initializers}
         there = {tensor.name for tensor in graph.initializer}
         for name in free.keys() - there:
             graph.initializer.append(numpy_helper.from_array(self.reference.tensor(free[name]), name))
 
-    def _add_read(self, graph: Any, readers: Mapping[str, _Reader]) -> None:
-        """Add the float weights that readers of quantized weights read in float, in the form in which they do."""
-        if not readers:
-            return
-        candidate = Graph.of(self.candidate)
-        for output, reader in readers.items():
-            node = int(candidate.producer[candidate.value(output)])
-            for place, tensor in reader.weights.items():
-                operand, right = weight_of(candidate, node, place), self.reference.tensor(tensor)
-                if right.ndim > 2 and right.size == math.prod(right.shape[-2:]):
-                    right = right.reshape(right.shape[-2:])  # what is packed is a matrix
-                array = None if operand is None else turned(right, operand.array)
-                if operand is None or array is None:
-                    message = f"the weight that {quoted(self._written[output].name or output)} reads does not have the "
-                    message += f"shape {shape_text(right.shape)} of {quoted(tensor)} of {label_of(self.reference)}."
-                    raise OnnxNbError(message, advice="Compare with the float model that was quantized.")
-                array = np.ascontiguousarray(array.astype(operand.array.dtype))
-                graph.initializer.append(numpy_helper.from_array(array, _in_float(reader, place)))
+    def _between_types(
+        self, regions: Mapping[str, _Replacement], by_output: Mapping[str, list[NodeProto]]
+    ) -> dict[str, list[NodeProto]]:
+        """Return the nodes that replace regions, with the casts from and to float16 around them."""
+        wide = {name for region in regions.values() for name in region.narrow}
+        nodes: dict[str, list[NodeProto]] = {}
+        for output, region in regions.items():
+            nodes[output] = [_cast(name, name + _WIDE, TensorProto.FLOAT) for name in sorted(region.halves - wide)]
+            nodes[output] += by_output[output]
+            nodes[output] += [_cast(name + _WIDE, name, TensorProto.FLOAT16) for name in region.narrow]
+            wide |= region.halves
+        return nodes
+
+    def _sorted(self) -> ModelProto:
+        """Return a copy of the quantized model with its nodes in order: a body reads only what stands before it."""
+        proto = ModelProto()
+        proto.CopyFrom(self.candidate.proto)
+        order = Graph.of(self.candidate).rank[: len(proto.graph.node)].argsort()
+        del proto.graph.node[:]
+        proto.graph.node.extend(self.candidate.proto.graph.node[place] for place in order)
+        return proto
 
     def switchable(self) -> Model:
         """Return the quantized model with an input for each quantized tensor, `flag_of`: whether it is in float."""
-        proto = ModelProto()
-        proto.CopyFrom(self.candidate.proto)
+        proto = self._sorted()
         graph = proto.graph
-        self._add_weights(graph, self._sites.values())
-        self._add_read(graph, self._readers)
+        self._add_weights(graph, self._sites.values(), self._regions.values())
         kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
         switches = {site.output: [self._switch(site, kinds)] for site in self._sites.values()}
-        for name, reader in self._readers.items():
-            rounding = NodeProto()
-            rounding.CopyFrom(self._written[name])
-            free = self._free(reader, rounding)
-            switches[name] = [_if(reader.key, list(rounding.output), free, [rounding], reader.elem_type)]
+        choices = {}
+        for name, region in self._regions.items():
+            maker, outputs = _copy(self._written[name]), [*region.free[-1].output]
+            maker.output[:] = [f"{end} rounded" if end in region.narrow else end for end in maker.output]
+            casts = [_cast(f"{end} rounded", end + _WIDE, region.elem_type) for end in region.narrow]
+            free = list(map(_copy, region.free))
+            choices[name] = [_if(region.key, outputs, free, [maker, *casts], region.elem_type)]
+        switches |= self._between_types(self._regions, choices)
         _replace(graph, switches)
         for tensor in self.touched_by:
             graph.input.append(helper.make_tensor_value_info(flag_of(tensor), TensorProto.BOOL, []))
@@ -289,12 +310,10 @@ class Mixer:
 
     def _switch(self, site: _DequantizedTensor, kinds: Mapping[str, int]) -> NodeProto:
         """Return an If in place of a DequantizeLinear, which rounds nothing where the tensor is in float."""
-        back = NodeProto()
-        back.CopyFrom(self._written[site.output])
+        back = _copy(self._written[site.output])
         rounding = [back]
         if not site.is_weight:
-            rounding.insert(0, NodeProto())
-            rounding[0].CopyFrom(self._written[back.input[0]])
+            rounding.insert(0, _copy(self._written[back.input[0]]))
             back.input[0] = rounding[0].output[0] = f"{site.output} rounded"
         elem_type = kinds.get(back.input[1], TensorProto.FLOAT)
         return _if(site.tensor, [site.output], [self._free_tensor(site)], rounding, elem_type)
@@ -307,23 +326,6 @@ class Mixer:
             free.input[0], free.output[0] = site.source, site.output
         return free
 
-    def _free(self, reader: _Reader, node: NodeProto) -> list[NodeProto]:
-        """Return what a reader of quantized weights computes in float."""
-        free = NodeProto()
-        free.CopyFrom(node)
-        for place in reader.weights:
-            free.input[place] = _in_float(reader, place)
-        if node.op_type not in BLOCKS:
-            return [free]
-        attrs, table, data = attributes(node), free.input[BLOCKS[node.op_type]], free.input[1 - BLOCKS[node.op_type]]
-        if node.op_type == "GatherBlockQuantized":
-            return [helper.make_node("Gather", [table, data], node.output, node.name, axis=attrs.get("gather_axis", 0))]
-        product = helper.make_node("MatMul", [data, table], node.output, node.name)
-        if len(node.input) < _BIAS + 1 or not node.input[_BIAS]:
-            return [product]
-        product.output[0] += " without bias"
-        return [product, helper.make_node("Add", [product.output[0], node.input[_BIAS]], node.output)]
-
 
 def flag_of(tensor: str) -> str:
     """Return the input of `Mixer.switchable` that says whether a tensor of the float model is in float."""
@@ -334,15 +336,22 @@ def _if(tensor: str, outputs: list[str], free: list[NodeProto], rounding: list[N
     """Return an If that runs one list of nodes where a tensor of the float model is in float, else the other."""
     bodies = {}
     for key, nodes in (("then_branch", free), ("else_branch", rounding)):
-        names = [name and f"{name} {key}" for name in outputs]
-        nodes[-1].output[:] = names
-        ends = [helper.make_tensor_value_info(name, elem_type, None) for name in names if name]
+        names = {name: f"{name} {key}" for name in outputs if name}
+        for node in nodes:
+            node.output[:] = [names.get(name, name) for name in node.output]
+        ends = [helper.make_tensor_value_info(name, elem_type, None) for name in names.values()]
         bodies[key] = helper.make_graph(nodes, f"{outputs[0]} {key}", [], ends)
     return helper.make_node("If", [flag_of(tensor)], [name for name in outputs if name], outputs[0], **bodies)
 
 
-def _in_float(reader: _Reader, place: int) -> str:
-    return f"{reader.weights[place]} in float for {reader.node}"
+def _copy(node: NodeProto) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _cast(read: str, output: str, elem_type: int) -> NodeProto:
+    return helper.make_node("Cast", [read], [output], output, to=elem_type)
 
 
 def _replace(graph: Any, by_output: Mapping[str, list[NodeProto]]) -> None:

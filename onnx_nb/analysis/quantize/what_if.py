@@ -10,9 +10,9 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,9 @@ _FIRST_TRIALS: Final = 96
 _FULL_ROUNDS: Final = 2
 """Number of steps at which all additions are tried, if not only by estimates: what two tensors do together may be far
 from the sum."""
-Way = Literal["estimates", "tensors", "nodes"]
-"""How nodes are put back: with a tensor that should gain most for each node; with one that does; the one that does."""
-_WAYS: Final[tuple[Way, ...]] = ("estimates", "tensors", "nodes")
+_RETRIES: Final = 8
+"""Number of times that the target is raised until held-out feeds reach it."""
+Score = Callable[[Sequence[Mapping[str, NDArray[Any]]]], float]
 
 
 @known_arguments
@@ -86,9 +86,16 @@ def mixed(comparison: Comparison, exclude: Iterable[str]) -> Model:
 
 @known_arguments
 def suggest_exclusion(
-    comparison: Comparison, *, sqnr: str | float, feeds: Any = None, progress: Progress | None = None
+    comparison: Comparison,
+    *,
+    sqnr: str | float | None = None,
+    score: Score | None = None,
+    minimum: float = math.nan,
+    feeds: Any = None,
+    held_out: Any = None,
+    progress: Progress | None = None,
 ) -> list[str]:
-    """Return few nodes that have to stay in float for the outputs to reach a signal to noise ratio.
+    """Return few nodes that have to stay in float for the outputs to reach a signal to noise ratio, or a score.
 
     What each tensor does to the outputs if it alone is rounded says which nodes to try first; runs of mixed models
     decide which to put back, and in the end which can be quantized after all.
@@ -99,8 +106,15 @@ def suggest_exclusion(
         Comparison of a float model with its quantized copy, from `compare`.
     sqnr
         Smallest SQNR of all outputs, such as ``"> 30 dB"`` or ``30``.
+    score
+        Instead of ``sqnr``: a function of the outputs, a dict of arrays by name for each feed, that returns a number
+        such as the accuracy; larger is better.
+    minimum
+        Smallest value of ``score``.
     feeds
         Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
+    held_out
+        Other feeds that have to reach the target, too. ``score`` has the outputs of these, or those of ``feeds``.
     progress
         Called with the fraction of the tensors that were tried and the next one. If it raises, the work ends.
 
@@ -112,9 +126,13 @@ def suggest_exclusion(
     Raises
     ------
     OnnxNbError
-        If all quantized nodes in float do not reach it, or for the reasons of `mixed`.
+        If all quantized nodes in float do not reach it, not one of ``sqnr`` and ``score`` is given, or for the reasons
+        of `mixed`.
     """
-    return WhatIf(comparison, feeds).suggestion(sqnr, progress)
+    if (sqnr is None) == (score is None) or (score is None) != math.isnan(minimum):
+        raise OnnxNbError("one target is needed.", advice='sqnr="> 30 dB", or score=function and minimum=number.')
+    others = None if held_out is None else WhatIf(comparison, held_out, score).runs
+    return WhatIf(comparison, feeds, score).suggestion(minimum if sqnr is None else sqnr, others, progress)
 
 
 @dataclass(frozen=True)
@@ -220,6 +238,8 @@ class Outcome(NamedTuple):
     top1: float
     noise: Floats
     """Power of the error of each output divided by that of the output."""
+    score: float
+    """What is to reach a target: the user's score, or ``sqnr``."""
 
 
 class Runs:
@@ -229,8 +249,8 @@ class Runs:
     computes stays until an input of it, or of an earlier part, changes. An outcome that is known does not run again.
     """
 
-    def __init__(self, mixer: Mixer, feeds: Iterable[Mapping[str, Any]]) -> None:
-        self.mixer = mixer
+    def __init__(self, mixer: Mixer, feeds: Iterable[Mapping[str, Any]], score: Score | None = None) -> None:
+        self.mixer, self.score = mixer, score
         self.executed = 0
         """Number of parts that have run, for each feed."""
         self._right = [(feed, sessions.run(mixer.reference, feed, optimize=False)) for feed in feeds]
@@ -249,9 +269,7 @@ class Runs:
 
     def outcome(self, nodes: Iterable[str]) -> Outcome:
         """Return the errors of the outputs with some nodes of the reference in float."""
-        exclusion = self.mixer.completed(nodes)
-        free = {tensor for tensor, touching in self.mixer.touched_by.items() if touching <= exclusion}
-        return self.with_tensors(free)
+        return self.with_tensors(self.mixer.free(nodes))
 
     def with_tensors(self, free: Collection[str]) -> Outcome:
         """Return the errors of the outputs with some tensors and weights of the reference in float."""
@@ -270,6 +288,10 @@ class Runs:
                     values.update(sessions.run_session(session, feeds, name=name))
             self._flags = flags
             outcome = _outcome((right, values) for (_, right), values in zip(self._right, self._values, strict=True))
+            if self.score is not None:
+                names = self._right[0][1].keys()
+                outputs = [{name: values[name] for name in names} for values in self._values]
+                outcome = outcome._replace(score=float(self.score(outputs)))
             self._known[key] = outcome
             return outcome
 
@@ -298,11 +320,13 @@ def _outcome(pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ou
                 sums[at] += float(term)
     noise = np.asarray([_ratio(*both) for both in squares.values()])
     worst = float(noise.max(initial=0.0))
+    sqnr = -10 * math.log10(worst) if worst else math.inf  # of infinite noise minus infinity
     return Outcome(
-        -10 * math.log10(worst) if worst else math.inf,  # of infinite noise minus infinity
+        sqnr,
         max((sums[0] / sums[2] for sums in rows.values()), default=math.nan),
         min((sums[1] / sums[2] for sums in rows.values()), default=math.nan),
         noise,
+        sqnr,
     )
 
 
@@ -335,44 +359,43 @@ class ExclusionSearch:
                 self._of_node.setdefault(node, []).append(tensor)
 
     def steps(
-        self, bound: float = math.inf, way: Way = "estimates", progress: Progress | None = None
+        self, bound: float = math.inf, progress: Progress | None = None, *, by_node: bool = False
     ) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield what to put back next, a tensor and its nodes, until the outputs reach a ratio in dB.
+        """Yield what to put back next, a tensor and its nodes, until the outputs reach a bound.
 
-        With a bound, the most promising additions are tried at each step.
+        With a bound, the most promising additions are tried at each step; ``by_node``, single nodes, all in the first.
         """
         exclusion, outcome = frozenset[str](), self._runs.outcome(())
         every, report = frozenset(self._runs.mixer.nodes), progress or (lambda _part, _what: None)
-        gains: dict[str, float] = {}  # in dB, when an addition was tried last
+        gains: dict[str, float] = {}  # of each addition, when it was tried last
         for step in itertools.count():
-            if outcome.sqnr >= bound or exclusion == every:
+            if outcome.score >= bound or exclusion == every:
                 return
-            moves = self._promising(exclusion, outcome.noise, bound, by_node=way == "nodes") or [("", every)]
+            moves = self._promising(exclusion, outcome.noise, bound, by_node=by_node) or [("", every)]
             several = 1 if math.isinf(bound) else max(_TRIALS, _FIRST_TRIALS // (1 + len(exclusion)))
             likely = moves[:several]
-            if way != "estimates":  # what was measured is right also where errors do not add up
+            if by_node:  # what was measured is right also where errors do not add up
                 measured = sorted(moves, key=lambda move: -gains.get(move[0], 0.0))
                 likely = moves if step < _FULL_ROUNDS else [*likely, *measured[:several]]
             for name, nodes in dict.fromkeys(likely):
                 report(len(exclusion) / len(every), f"{quoted(name)} tried in float")
-                sqnr = self._runs.outcome(exclusion | nodes).sqnr
-                gain = sqnr - outcome.sqnr
-                gains[name] = math.inf if sqnr >= bound else gain / (1 if way == "nodes" else len(nodes))
+                score = self._runs.outcome(exclusion | nodes).score
+                gains[name] = math.inf if score >= bound else (score - outcome.score) / (1 if by_node else len(nodes))
             best = max(likely, key=lambda move: (gains[move[0]], -len(move[1])))
             exclusion |= best[1]
             outcome = self._runs.outcome(exclusion)
             yield best
 
     def fewest(self, bound: float, progress: Progress | None = None) -> frozenset[str] | None:
-        """Return few nodes that have to be in float to reach a ratio in dB; None if all of them do not reach it."""
+        """Return few nodes that have to be in float to reach a bound; None if all of them do not reach it."""
         best: frozenset[str] | None = None
-        for at, way in enumerate(_WAYS):
+        for by_node in (False, True):
             nodes = frozenset[str]()
-            for _, more in self.steps(bound, way, stage(progress, at / len(_WAYS), (at + 1) / len(_WAYS))):
+            for _, more in self.steps(bound, stage(progress, by_node / 2, (by_node + 1) / 2), by_node=by_node):
                 nodes |= more
                 if best is not None and len(nodes) >= len(best):
                     break
-            if self._runs.outcome(nodes).sqnr >= bound:
+            if self._runs.outcome(nodes).score >= bound:
                 nodes = self._pruned(nodes, bound)
                 best = nodes if best is None or len(nodes) < len(best) else best
             if best is None or len(best) < 2:
@@ -384,7 +407,7 @@ class ExclusionSearch:
     ) -> list[tuple[str, frozenset[str]]]:
         """Return tensors or nodes with what puts them back, first those that should gain most for each node."""
         mixer = self._runs.mixer
-        weights = np.where(noise > 10 ** (-bound / 10), noise, 0.0)
+        weights = np.where(noise > (10 ** (-bound / 10) if self._runs.score is None else 0.0), noise, 0.0)
         weights = np.nan_to_num(weights / weights.max(initial=np.finfo(float).tiny), nan=1.0)
         scores: dict[frozenset[str], tuple[float, str]] = {}
         for name in mixer.nodes if by_node else self._costs:
@@ -406,8 +429,12 @@ class ExclusionSearch:
         left = nodes
         for node in sorted(nodes, key=loss):
             less = left - self._runs.mixer.completed({node})
-            if self._runs.outcome(less).sqnr >= bound:
+            if self._runs.outcome(less).score >= bound:
                 left = less
+        # what another one brings about too: the activation behind a node, where rounding is what both stand for
+        for node in reversed(self._runs.mixer.nodes):
+            if self._runs.mixer.free(left - {node}) == self._runs.mixer.free(left):
+                left -= {node}
         return left
 
 
@@ -426,10 +453,11 @@ class WhatIf:
     """A comparison with a quantized candidate, and the sessions in which parts of the candidate run in float.
 
     ``feeds`` are those of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
+    ``score`` is that of `suggest_exclusion`.
     """
 
-    def __init__(self, comparison: Comparison, feeds: Any = None) -> None:
-        self._points, self._feeds = comparison.points, feeds
+    def __init__(self, comparison: Comparison, feeds: Any = None, score: Score | None = None) -> None:
+        self._points, self._feeds, self._score = comparison.points, feeds, score
         self._comparison = comparison
 
     @functools.cached_property
@@ -437,24 +465,34 @@ class WhatIf:
         """The nodes that can be put back to float; raises `OnnxNbError` if the models are not known or not fit."""
         if self._comparison.models is None:
             raise OnnxNbError("the models of this comparison are not known.", advice="Call compare(…) of both again.")
-        return Mixer(*self._comparison.models, {point.candidate: point.reference for point in self._points})
+        return Mixer(*self._comparison.models, self._points)
 
     @functools.cached_property
     def runs(self) -> Runs:
         """Runs of mixed models, which share what is already known."""
-        if self._feeds is None:
-            return Runs(self.mixer, [dict(self._comparison.feed or {})])
-        return Runs(self.mixer, read_feeds(self.mixer.reference, self._feeds))
+        first = [dict(self._comparison.feed or {})]
+        feeds = first if self._feeds is None else read_feeds(self.mixer.reference, self._feeds)
+        return Runs(self.mixer, feeds, self._score)
 
-    def suggestion(self, sqnr: str | float, progress: Progress | None = None) -> list[str]:
-        """Return what `suggest_exclusion` does."""
-        text = str(sqnr).strip()
+    def suggestion(
+        self, target: str | float, others: Runs | None = None, progress: Progress | None = None
+    ) -> list[str]:
+        """Return nodes that have to be in float to reach a target, also on the feeds of other runs."""
+        text = str(target).strip()
         bound = Condition.read(text if text.startswith(">") else f">= {text}", "sqnr").bound
-        exclusion = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5)).fewest(bound, stage(progress, 0.5, 1.0))
-        if exclusion is None:
-            message = f"the outputs do not reach {bound:g} dB with all quantized nodes in float."
-            raise OnnxNbError(message, advice="What differs is not only quantization: see c.message.")
-        return [name for name in self.mixer.nodes if name in exclusion]
+        search, reach = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5)), bound
+        for _ in range(_RETRIES):
+            exclusion = search.fewest(reach, stage(progress, 0.5, 1.0))
+            if exclusion is None:
+                break
+            lack = 0.0 if others is None else bound - others.outcome(exclusion).score
+            if lack <= 0:
+                return [name for name in self.mixer.nodes if name in exclusion]
+            reach += 1.1 * lack
+        what = f"reach {bound:g}{' dB' if self._score is None else ''} with all quantized nodes in float"
+        if exclusion is not None:
+            what = f"of the held-out feeds reach {bound:g} where those of the others reach {reach:.4g}"
+        raise OnnxNbError(f"the outputs do not {what}.", advice="What differs is not only quantization: see c.message.")
 
     def always_quantized(self) -> dict[str, str]:
         """Return the names of quantized points that cannot be put back to float, and why not."""

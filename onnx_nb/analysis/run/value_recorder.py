@@ -31,7 +31,6 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
 
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted, shortened
@@ -253,10 +252,6 @@ class _ValueRecorder(Sink):
             record.settled()
 
 
-_COMMON_TYPES: Final = frozenset(range(1, 14)) - {TensorProto.STRING}
-"""Element types that numpy and onnxruntime have in common."""
-
-
 ABSENT: Final = "optional"
 """Type of a value that an optional lacks."""
 
@@ -269,12 +264,8 @@ def contents(ort_value: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[
         data_type = ort_value.element_type()
         if len(ort_value.shape()) > RANK:
             return dtype_name(data_type), None  # numpy has no such arrays
-        if data_type in _COMMON_TYPES:
-            array = ort_value.numpy()  # same as sessions.to_array, in a tenth of the time
-            array.flags.writeable = False
-        else:
-            array = sessions.to_array(ort_value)
-        return dtype_name(data_type), array
+        # ort_value.numpy() does not keep alive an array of which the value is a view
+        return dtype_name(data_type), sessions.to_array(ort_value)
     kind = ort_value.data_type()
     element = sessions.element_type(kind)
     if element is None:
