@@ -12,6 +12,7 @@ import functools
 import io
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
@@ -253,7 +254,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         sizes = [[point.error_size(which) for which in _WHICH] for point in self.points]
         equal = sum(all(size is None or size.is_equal for size in both) for both in sizes)
         feeds = f", {self.feeds:,} feeds" if self.feeds != 1 else ""
-        feeds += ", random feeds" if any(note.startswith("Feeds: random") for note in self.notes) else ""
+        feeds += ", random feeds" if self.has_random_feeds else ""
         sides = f"{quoted(self.reference)} and {quoted(self.candidate)}"
         return f"{type(self).__name__}({count_text(len(self.points), 'point')} of {sides}, {equal:,} equal{feeds})"
 
@@ -412,6 +413,11 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         errors = [point.isolated or point.cumulative for point in self.points]
         return np.asarray([math.nan if stats is None else stats.badness(by) for stats in errors])
 
+    @property
+    def has_random_feeds(self) -> bool:
+        """Whether the feeds were made up."""
+        return any(note.startswith("Feeds: random") for note in self.notes)
+
     def failed(
         self, *conditions: str, which: Which = "cumulative", outputs: bool = False, **by_metric: str
     ) -> list[Point]:
@@ -432,7 +438,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         Returns
         -------
         list of Point
-            A point with NaN or infinities on one side only counts as worse than any bound.
+            A point with NaN or infinities on one side only counts as worse than any bound. None, with a warning, if
+            the feeds were made up and lie outside the ranges for which the candidate was calibrated.
 
         Raises
         ------
@@ -449,7 +456,13 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         """
         tests = read_all(conditions, by_metric)
         points = [point for point in self.points if point.error_size(which) and (point.output or not outputs)]
-        return [point for point in points if any(test.holds(point.errors(which)) for test in tests)]
+        bad = [point for point in points if any(test.holds(point.errors(which)) for test in tests)]
+        if bad and self.has_random_feeds and (strays := [q for q in self.quantizers if q.strays]):
+            first = max(strays, key=lambda quantizer: quantizer.clipped)
+            message = f"the made-up feeds lie outside the ranges that the model was calibrated for: {first.message}. "
+            warnings.warn(f"{message}Nothing is judged: give feeds from your data.", UserWarning, stacklevel=2)
+            return []
+        return bad
 
     def histogram(self, name: str, kind: Kind = "absolute", which: Which | None = None) -> Histogram | LogHistogram:
         """Return the histogram of a point's errors.

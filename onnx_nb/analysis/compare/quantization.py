@@ -172,6 +172,11 @@ class Quantizer:
         return (self.below + self.above) / self.count if self.count else 0.0
 
     @property
+    def strays(self) -> bool:
+        """Whether an activation is mostly off because its values are beyond the range of its integers."""
+        return self.role == "activation" and self.clipping > self.squares / 2
+
+    @property
     def used(self) -> float:
         """Fraction of the levels between the smallest and the largest one with a value; NaN beyond eight bits."""
         indices = np.flatnonzero(self.levels)

@@ -630,3 +630,23 @@ def test_held_out_feeds_reach_the_target_too() -> None:
     )
     names = onnx_nb.suggest_exclusion(c, sqnr=float(target), held_out=held_out)
     assert ratio(names) >= target
+
+
+def test_made_up_feeds_beyond_the_calibrated_ranges_fail_nothing() -> None:
+    """Calibrated on values within ±0.5, where made-up ones reach 3: not the model is wrong but the feeds."""
+    exact = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[4, 16] x) => (float[4, 16] y) { y = Relu(x) }""")
+    rounded = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[4, 16] x) => (float[4, 16] y) <float s = {0.004}, int8 z = {0}>
+        { q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  y = Relu(d) }""")
+    c = onnx_nb.compare(exact, rounded)
+    with pytest.warns(UserWarning, match=r"made-up feeds lie outside .* 'x' clips .*Nothing is judged: give feeds"):
+        assert c.failed(sqnr="< 30 dB") == []
+    with pytest.warns(UserWarning, match="Nothing is judged"):
+        assert c.failed("sqnr < 30", outputs=True) == []
+    feeds = {"x": np.random.default_rng(0).uniform(-0.5, 0.5, (4, 16)).astype(np.float32)}
+    assert onnx_nb.compare(exact, rounded, feeds).failed(sqnr="< 30 dB") == []
+    assert [point.name for point in onnx_nb.compare(exact, rounded, feeds).failed(sqnr="< 90 dB")] == ["y"]
+    # given feeds are judged, wherever they lie
+    feeds = {"x": 10 * feeds["x"]}
+    assert [point.name for point in onnx_nb.compare(exact, rounded, feeds).failed(sqnr="< 30 dB")] == ["y"]
