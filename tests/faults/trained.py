@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
@@ -142,10 +143,12 @@ def _train(name: str, path: Path) -> None:
                         for layer in behind:
                             layer.weight[:, channel] /= OUTLIER
     logging.disable(logging.WARNING)
-    torch.onnx.export(
-        module, (torch.from_numpy(feeds(name, 1)["x"]),), path, dynamo=False, opset_version=17,
-        input_names=["x"], output_names=["y"],
-    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's age
+        torch.onnx.export(
+            module, (torch.from_numpy(feeds(name, 1)["x"]),), path, dynamo=False, opset_version=17,
+            input_names=["x"], output_names=["y"],
+        )  # fmt: skip
     proto = onnx.load(path)
     proto.ir_version = 10
     onnx.save(proto, path)

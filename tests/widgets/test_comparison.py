@@ -330,7 +330,8 @@ def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> Non
     ask("undo")
     assert [step["name"] for step in panel._steps] == ["", "r1", "r3"]
     ask("suggest", target="40 dB")
-    assert sorted(panel.curve.nodes()) == sorted(onnx_nb.suggest_exclusion(quantized, sqnr="40 dB"))
+    # the steps also name the activations that are put back with the nodes in front of them
+    assert {*onnx_nb.suggest_exclusion(quantized, sqnr="40 dB")} <= {*panel.curve.nodes()}
     ask("worst")
     assert panel.curve.steps == onnx_nb.types.ExclusionCurve.of(quantized).steps
     for _ in range(5):
@@ -358,9 +359,7 @@ def test_a_region_is_offered_exactly_where_it_can_go_back_to_float(how: str) -> 
             free |= {point.name} if point.quantizers else set()
             assert fixed[point.name] == ""
     assert ("float" in panel._verbs()) == bool(free)
-    assert bool(free) == (how != "dynamic")
-    if how == "dynamic":
-        assert all("no pairs of QuantizeLinear" in text for text in fixed.values() if text)
+    assert free
 
 
 def test_a_quantizer_leads_to_its_tensor_in_the_graph(quantized: Comparison) -> None:

@@ -24,9 +24,9 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
-from onnx_nb.analysis.compare.isolated import Settings
+from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
-from onnx_nb.analysis.compare.quantization import DEQUANTIZED, unrounded
+from onnx_nb.analysis.compare.quantization import DEQUANTIZED, precision_of, quantizes, unrounded
 from onnx_nb.analysis.compare.sides import Feed, Recorded, Running
 from onnx_nb.analysis.compare.thresholds import (
     MATCH_DISTANCE,
@@ -337,11 +337,16 @@ class ModelProposal(Proposal):
     def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the reference's order of execution, with what their points report."""
         reference, candidate = self._graphs
-        by_reference = {option.reference: option for option in options}
+        by_reference, has_quantizers = {option.reference: option for option in options}, quantizes(reference)
         for depth, value in enumerate(self.values[0]):
             if (option := by_reference.get(value)) is not None:
                 nodes = int(reference.producer[value]), int(candidate.producer[option.candidate])
-                about = {"op_type": _operator(reference, value), "difference": ", ".join(self._changes.get(nodes, ()))}
+                about: dict[str, Any] = {
+                    "op_type": _operator(reference, value),
+                    "difference": ", ".join(self._changes.get(nodes, ())),
+                }
+                region = nodes_between(reference, [value], by_reference.keys())[0] if has_quantizers else ()
+                about["precision"] = precision_of(reference, region)
                 yield option, depth, reference.value_names[value], about
 
 

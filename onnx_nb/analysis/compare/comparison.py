@@ -313,10 +313,11 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         sizes = self._sizes("isolated" if self.has_isolated else "cumulative")
         first = self.first_divergent()
         if first is None:
-            sizes = np.where(np.isnan(sizes), self._sizes("cumulative"), sizes)
+            whole = self._sizes("cumulative")
+            sizes = np.where(np.isnan(sizes), whole, sizes)
             count, worst = int(np.count_nonzero(~np.isnan(sizes))), int(np.argmax(np.nan_to_num(sizes, nan=-1)))
             name, errors = quoted(self.points[worst].name), self.points[worst].error_size()
-            if errors is None or not sizes[worst] > 0:
+            if errors is None or not sizes[worst] > 0 or not whole.any():  # a region alone may round more than all do
                 said = "All {:,} points are equal." if count > 1 else "The only point is equal."
                 return said.format(count) if count else "The errors of no point are known."
             if count == 1:

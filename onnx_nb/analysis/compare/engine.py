@@ -234,6 +234,8 @@ def points_of(
             else []
         )
         maker = int(candidate.producer[value])
+        here = precision_of(candidate, region) if has_quantizers or proposal.has_casts else 0.0
+        fields = {**about, "precision": max(here, about.get("precision", 0.0))}
         point = Point(
             name,
             name,
@@ -245,9 +247,8 @@ def points_of(
             cumulative=pairs.errors[option],
             isolated=pairs.errors[option] if isolated and maker < 0 else pairs.isolated.get(value),
             region=tuple(candidate.names[node] for node in region),
-            precision=precision_of(candidate, region) if has_quantizers or proposal.has_casts else 0.0,
             quantizers=(*quantizers, *(pairs.quantizers[node] for node in region if node in pairs.quantizers)),
-            **about,
+            **fields,
         )
         points.append(point)
     return tuple(points)

@@ -208,7 +208,7 @@ class Quantizer:
         if self.excess < SCALE_EXCESS:
             return ""
         if self.clipping > self.squares / 2:
-            return "clipping" if self.relative >= CLIPPED_ERROR else ""
+            return "clipping" if self.clipped and self.relative >= CLIPPED_ERROR else ""
         return "coarse"
 
     @property

@@ -190,3 +190,15 @@ def test_a_feed_that_is_not_contiguous_stays_what_it_is() -> None:
     capture = onnx_nb.capture(model, {"x": x}, keep="*")
     _ = [np.full((16, 4), 7.0, np.float32) for _ in range(64)]
     np.testing.assert_array_equal(capture["x"], x)
+
+
+@pytest.mark.parametrize("way", ["tensor", "qoperator", "dynamic", "int4", "float16"])
+def test_a_quantized_model_with_itself_is_equal_and_with_another_has_no_alarm(way: str) -> None:
+    pytest.importorskip("torch")
+    from tests.faults import trained
+
+    model, feeds = trained.quantized("lstm", way), trained.feeds("lstm", 100)
+    c = onnx_nb.compare(model, model, feeds)
+    assert c.message.startswith("All ")
+    assert {quantizer.fault for quantizer in c.quantizers} <= {""}
+    assert onnx_nb.compare(model, trained.quantized("lstm", "channel"), feeds).first_divergent() is None

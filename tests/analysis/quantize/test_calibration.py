@@ -157,7 +157,9 @@ def test_entropy_is_that_of_onnxruntime_on_our_histogram() -> None:
 
 def test_entropy_with_the_bins_of_onnxruntime_is_that_of_its_calibrator(tmp_path: Path) -> None:
     """Searched in more bins, it lost 11 dB in a convolutional network."""
-    text = '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] r, float[n] y) { r = Relu(x)  y = Exp(x) }'
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] r, float[n] y) { r = Relu(x)  y = Exp(x) }'
+    )
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     feed = {"x": np.random.default_rng(3).normal(size=4096).astype(np.float32)}
     calibrator = theirs.create_calibrator(
