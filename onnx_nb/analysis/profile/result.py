@@ -491,10 +491,16 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
     @functools.cached_property
     def kernel_scopes(self) -> tuple[int, ...]:
-        """The innermost scope of `scopes` that contains all nodes of each kernel; −1 if its nodes are unknown."""
-        return tuple(
-            self._common_scope(kernel.opened or kernel.nodes) if kernel.nodes else -1 for kernel in self.kernels
-        )
+        """The innermost scope of `scopes` that contains all nodes of each kernel; −1 if its nodes are unknown.
+
+        One that adds what two layers give and normalizes it for the next belongs to the norm.
+        """
+        nodes_of = (kernel.opened or kernel.nodes for kernel in self.kernels)
+        places = []
+        for kernel, nodes in zip(self.kernels, nodes_of, strict=True):
+            norms = [node for node in nodes if "Norm" in self.graph.op_type(node)] if kernel.op[:4] == "Skip" else []
+            places.append(self._common_scope(norms or nodes) if kernel.nodes else -1)
+        return tuple(places)
 
     def _common_scope(self, nodes: Sequence[int]) -> int:
         tree = scopes(self.graph)

@@ -18,7 +18,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import OnnxNbError, load, profile, random_feeds
@@ -26,6 +26,7 @@ from onnx_nb.analysis.profile.profile import SESSIONS
 from onnx_nb.analysis.profile.rows import By
 from onnx_nb.analysis.profile.sessions import Optimization
 from onnx_nb.analysis.profile.trace import OWNERS
+from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.result_columns import resource_columns
 from onnx_nb.types import Profile
 from tests import models
@@ -819,3 +820,38 @@ def test_work_is_ended_by_its_progress() -> None:
     assert len(done) == 3
     assert onnx_nb.profile(models.detection(), runs=1, progress=lambda fraction, _: done.append(fraction)).kernels
     assert done[-1] == 1
+
+
+def test_a_norm_that_adds_what_two_layers_give_belongs_to_its_own_layer() -> None:
+    """onnxruntime fuses the Add of one scope with the norm of another: its time is of the norm."""
+    random = np.random.default_rng(0)
+    nodes: list[onnx.NodeProto] = []
+    weights = {"one": np.ones(64), "zero": np.zeros(64)}
+    stream = "x"
+    for layer in range(4):
+        name, width = f"/blocks.{layer}", 64
+        weights |= {f"{layer}.{part}": random.normal(size=(width, width)) / 8 for part in "ab"}
+        parts = (
+            ("MatMul", [stream, f"{layer}.a"], "up/MatMul", {}),
+            ("Relu", [f"{name}/up/MatMul"], "act/Relu", {}),
+            ("MatMul", [f"{name}/act/Relu", f"{layer}.b"], "down/MatMul", {}),
+            ("Add", [stream, f"{name}/down/MatMul"], "Add", {}),
+        )
+        for op, inputs, place, attributes in parts:
+            nodes.append(helper.make_node(op, inputs, [f"{name}/{place}"], f"{name}/{place}", **attributes))
+        stream = f"/norms.{layer}/part/LayerNormalization"
+        norm = helper.make_node("LayerNormalization", [f"{name}/Add", "one", "zero"], [stream], stream, axis=-1)
+        nodes += [norm, helper.make_node("Relu", [stream], [f"/norms.{layer}/part/Relu"], f"/norms.{layer}/part/Relu")]
+        stream = f"/norms.{layer}/part/Relu"
+    tensors = [numpy_helper.from_array(array.astype(np.float32), key) for key, array in weights.items()]
+    ends = [helper.make_tensor_value_info(key, TensorProto.FLOAT, [1, 8, 64]) for key in ("x", stream)]
+    graph = helper.make_graph(nodes, "blocks", ends[:1], ends[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    p = onnx_nb.profile(model, runs=2)
+    tree = scopes(p.graph)
+    pairs = zip(p.kernels, p.kernel_scopes, strict=True)
+    fused = [(kernel, scope) for kernel, scope in pairs if kernel.op == "SkipLayerNormalization"]
+    norms = [node for node in range(p.graph.node_count) if p.graph.op_type(node) == "LayerNormalization"]
+    assert [scope for _, scope in fused] == [int(tree.node_scope[node]) for node in norms]
+    assert all({p.graph.op_type(node) for node in kernel.nodes} == {"Add", "LayerNormalization"} for kernel, _ in fused)
+    assert any(int(tree.node_scope[node]) != scope for kernel, scope in fused for node in kernel.nodes)
