@@ -90,7 +90,9 @@ def test_one_click_extracts_a_node_a_scope_and_a_selection_and_undo_takes_it_bac
 
 def test_a_node_inside_a_body_is_extracted_by_one_click(lab: JupyterPage) -> None:
     """The parts of an If can be taken out as those of the main graph."""
-    source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.control_flow())!r}, height=420, view={{'open': ['*']}})\ng"
+    source = (
+        f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.control_flow())!r}, height=420, view={{'open': ['*']}})\ng"
+    )
     lab.open(lab.server.write("body.ipynb", source)).run_cell(0)
     graph = GraphWidget(lab.widget("graph", within=lab.cell(0)))
     graph.click("/loop/then/Mul", "node")

@@ -304,7 +304,9 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
     @property
     def message(self) -> str:
         """The first difference between the sides, its size, its cause if attributes or weights prove it, and notes."""
-        return " ".join([self._verdict, *self.notes])
+        alone, count = sum(value.side == "reference" for value in self.unmatched), len(self.points)
+        text = f"{alone:,} of {alone + count:,} values of the reference have no counterpart."
+        return " ".join([self._verdict, *([text] if alone > count > 0 else ()), *self.notes])
 
     @property
     def _verdict(self) -> str:

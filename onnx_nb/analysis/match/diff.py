@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
+from onnx_nb.analysis.formatting import closest_text, count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
@@ -143,13 +143,19 @@ class Diff(Displayed, Table):
 
     @property
     def message(self) -> str:
-        """The number of differences of each kind, in one line."""
+        """The number of differences of each kind, in one line; of names, only where nothing else differs."""
         counts = Counter((change.kind, change.what) for change in self.changes)
         parts = [
             f"{count} {kind}{'' if count == 1 or kind == 'metadata' else 's'} {what}"
             for (kind, what), count in counts.items()
         ]
-        return ", ".join(parts) or "no differences"
+        return ", ".join(parts) or self._names_text()
+
+    def _names_text(self) -> str:
+        """Return how many nodes only have other names, or that there are no differences."""
+        one, other = (Graph.of(side).names for side in (self.reference, self.candidate))
+        others = sum(name != other[node] for name, node in zip(one, self.matching.node.tolist(), strict=True))
+        return f"only names differ: {others:,} of {count_text(len(one), 'node')}" if others else "no differences"
 
     @property
     def removed(self) -> list[str]:

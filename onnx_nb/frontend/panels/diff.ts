@@ -207,7 +207,10 @@ function createDifferenceList(data: PairData, onChoose: (change: Change, text: s
   on(field, "input", signal, fill);
   fill();
 
-  const about = el("b", data.total === 0 ? "No differences" : countOf(data.total, "difference"));
+  const about = el(
+    "b",
+    data.total === 0 ? data.message[0]?.toUpperCase() + data.message.slice(1) : countOf(data.total, "difference"),
+  );
   const chips = KINDS.filter((kind) => (data.counts[kind] ?? 0) > 0).map(chip);
   return {
     /** for the bar: counts by kind, the filter, and the step buttons */

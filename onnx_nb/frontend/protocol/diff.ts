@@ -48,20 +48,24 @@ export class PairData extends PackedTable {
   readonly changes: readonly Change[];
   /** number of changes, including those that were not sent */
   readonly total: number;
+  /** in words, as where only names differ */
+  readonly message: string;
   readonly counts: Readonly<Partial<Record<DiffStatus, number>>>;
   readonly #halves: readonly [Half, Half];
   readonly #about: readonly [Map<string, Change[]>, Map<string, Change[]>] = [new Map(), new Map()];
 
   constructor(pack: Pack) {
     super(pack);
-    const { changes, total, counts, made } = pack.meta as {
+    const { changes, total, message, counts, made } = pack.meta as {
       changes: readonly (readonly [DiffStatus, ...string[]])[];
       total: number;
+      message?: string;
       counts: Partial<Record<DiffStatus, number>>;
       /** word for additions in the candidate */
       made?: "new";
     };
     this.total = total;
+    this.message = message || "no differences";
     this.counts = counts;
     this.changes = changes.map((row) => {
       const [what, kind, name, op, detail, reference, candidate, how, ...places] = row;

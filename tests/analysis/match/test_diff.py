@@ -478,3 +478,16 @@ def test_a_weight_with_more_bytes_than_its_shape_takes_is_named() -> None:
         other.graph.initializer[0].CopyFrom(onnx.TensorProto(name="w", data_type=1, dims=[4], raw_data=data))
         with pytest.raises(onnx_nb.ModelFileError, match=rf"weight 'w' of .* has {len(data)} bytes, but .* takes 16"):
             onnx_nb.diff(proto, other)
+
+
+def test_models_that_differ_in_names_only_say_so() -> None:
+    """A re-export with other names: the first line says what happened, instead of no difference."""
+    one = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { [a] h = Neg(x)  [b] z = Exp(h) }'
+    )
+    other = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { [c] k = Neg(x)  [b] z = Exp(k) }'
+    )
+    assert onnx_nb.diff(one, other).message == "only names differ: 1 of 2 nodes"
+    assert not onnx_nb.diff(one, other)
+    assert onnx_nb.diff(one, one).message == "no differences"

@@ -831,7 +831,7 @@ def test_a_norm_that_adds_what_two_layers_give_belongs_to_its_own_layer() -> Non
     for layer in range(4):
         name, width = f"/blocks.{layer}", 64
         weights |= {f"{layer}.{part}": random.normal(size=(width, width)) / 8 for part in "ab"}
-        parts = (
+        parts: tuple[tuple[str, list[str], str, dict[str, Any]], ...] = (
             ("MatMul", [stream, f"{layer}.a"], "up/MatMul", {}),
             ("Relu", [f"{name}/up/MatMul"], "act/Relu", {}),
             ("MatMul", [f"{name}/act/Relu", f"{layer}.b"], "down/MatMul", {}),
