@@ -27,6 +27,7 @@ from onnx_nb.cli import document, record
 from onnx_nb.drawing.html import still_html
 from onnx_nb.drawing.mermaid import of_diff
 from onnx_nb.notebook.display import widget_of
+from tests.analysis.generate import packages
 from tests.depth import examples
 
 BAD = re.compile(r"(?<![\w'./])[-−]?(nan|inf)(?![\w'])|e\+\d+%|(?<![\d.])0(\.0+)?e\+00\b")
@@ -215,6 +216,12 @@ def profile() -> Any:
     return onnx_nb.profile(model(1), {"x": np.ones(3, np.float32)}, runs=3, sessions=1)
 
 
+def package() -> Any:
+    """A package of two models whose names need escapes."""
+    part = model(0)
+    return types.Package(Path("a<b>"), {"decoder": part, "<i>": part}, {})
+
+
 def _range(low: float = -1.0) -> Any:
     return types.Range("x", low, 1.0, -2.0, 2.0, 1.0, math.inf)
 
@@ -223,10 +230,13 @@ KINDS: dict[str, Callable[[], Any]] = {
     "Alignment": lambda: _torch().alignment,
     "Audit": lambda: onnx_nb.external_data.audit(model(0)),
     "Cache": lambda: types.Cache("n", 4, ("x",), ()),
+    "CacheCheck": lambda: onnx_nb.check_cache(packages.decoder(1)),
     "Calibration": lambda: types.Calibration("entropy", {"x": _range()}),
     "Capture": lambda: onnx_nb.capture(model(0), {"x": np.asarray([math.inf, -1], np.float32)}),
     "Comparison": pair,
     "Costs": lambda: onnx_nb.costs(model(0)),
+    "Decoding": lambda: onnx_nb.decode(packages.decoder(1), [3, 5], 2),
+    "DecodingComparison": lambda: onnx_nb.compare_decoding(packages.decoder(1), packages.decoder(1, seed=1), [3, 5], 2),
     "Diff": lambda: onnx_nb.diff(model(0), model(1)),
     "Difference": lambda: onnx_nb.diff(model(0), model(1)).changes[0],
     "ExclusionCurve": lambda: types.ExclusionCurve((types.ExclusionStep("", (), math.inf, math.nan, math.nan),)),
@@ -234,6 +244,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "Memory": lambda: onnx_nb.costs(model(0)).memory,
     "MissingInput": lambda: onnx_nb.plan_extraction(model(0), [], ["y"]).missing[0],
     "NonFinite": lambda: onnx_nb.capture(model(0), {"x": np.asarray([-math.inf, 0], np.float32)}).nonfinite(),
+    "Package": package,
     "Profile": profile,
     "ProfileComparison": lambda: profile().compare(profile()),
     "Quantizer": lambda: pair().quantizers[0],

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import count_text, quoted
+from onnx_nb.analysis.formatting import count_text, number_text, quoted
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of
 from onnx_nb.analysis.generate.loop import Loop
 from onnx_nb.analysis.graph.graph import Graph
@@ -66,17 +66,18 @@ class CacheCheck(Table, Displayed):
         worst = max(self.splits, key=lambda split: split.logits)
         ways = f"{count_text(len(self.splits), 'way')} through {count_text(self.length, 'token')}"
         if self.passed:
-            return f"{ways} agree: the logits differ by at most {worst.logits:.1e} of the largest."
+            return f"{ways} agree: the logits differ by at most {number_text(worst.logits, 2)} of the largest."
         odd = [split for split in self.splits if max(split.logits, split.difference) > self.tolerance]
         counts = ", ".join(str(split.prefill) for split in odd[:6])
         text = f"{len(odd)} of {ways} differ from all tokens at once (after {counts} at once)"
         state = next((split for split in odd if split.state), None)
-        text += f", the logits by up to {worst.logits:.1e} of the largest"
+        text += f", the logits by up to {number_text(worst.logits, 2)} of the largest"
         if state is None:
             return f"{text}, though every state is equal."
         layer = re.search(r"\d+", state.state)
         where = f" of layer {layer[0]}" if layer else ""
-        return f"{text}. The first state that differs is {quoted(state.state)}{where}, by {state.difference:.1e}."
+        size = number_text(state.difference, 2)
+        return f"{text}. The first state that differs is {quoted(state.state)}{where}, by {size}."
 
     def __repr__(self) -> str:
         return f"CacheCheck({self.message.removesuffix('.')})"
@@ -88,7 +89,10 @@ class CacheCheck(Table, Displayed):
         return [{name: getattr(split, name) for name in self._columns} for split in self.splits]
 
     def _still(self) -> Still:
-        rows = [(f"{s.prefill}", f"{s.logits:.1e}", s.state, f"{s.difference:.1e}") for s in self.splits]
+        rows = []
+        for split in self.splits:
+            logits, difference = (number_text(size, 2) for size in (split.logits, split.difference))
+            rows.append((f"{split.prefill}", logits, split.state, difference))
         table = StillTable(("Tokens at once", "Logits differ", "First state that differs", "By"), rows, "way", 1)
         return Still(self.message, tables=(table,))
 
@@ -128,7 +132,7 @@ def check_cache(
     ...   float[batch, total, 4] present) <float[4, 4] table = {0,1,0,0, 0,0,1,0, 0,0,0,1, 1,0,0,0}>
     ... { logits = Gather(table, input_ids)  present = Concat<axis = 1>(past, logits) }''')
     >>> check_cache(model, [0, 1, 2, 3, 0]).message
-    '3 ways through 5 tokens agree: the logits differ by at most 0.0e+00 of the largest.'
+    '3 ways through 5 tokens agree: the logits differ by at most 0 of the largest.'
     """
     source = load(model)
     loop, graph = Loop(source, state), Graph.of(source)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.formatting import count_text
+from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
 from onnx_nb.analysis.generate.loop import Loop
@@ -95,9 +95,9 @@ class DecodingComparison(Table, Displayed):
     def message(self) -> str:
         """Where they part, or that they do not, with the numbers that show it."""
         margins = [step.margin for step in self.steps if step.reference != step.candidate]
-        logits = f"the logits differ by at most {max(step.difference for step in self.steps):.1e}"
+        logits = f"the logits differ by at most {number_text(max(step.difference for step in self.steps), 2)}"
         tokens = f"{len(margins)} of {count_text(len(self.steps), 'step')} would take another token"
-        tokens = f"{tokens}, by margins of at most {max(margins):.1e}" if margins else "the same tokens"
+        tokens = f"{tokens}, by margins of at most {number_text(max(margins), 2)}" if margins else "the same tokens"
         notes = "".join(f" {note}" for note in self.notes)
         if (fault := self.first_fault) is not None:
             step, part = fault
@@ -105,17 +105,17 @@ class DecodingComparison(Table, Displayed):
             where = f"Step {step} is" if step else "The first step is"
             more = f" (and {count_text(others, 'other part')})" if others else ""
             position = int(self.faults[step, column])
-            text = (
-                f"{where} off in {part}{more} from position {position} on, by {self.errors[step, column]:.1e} of what"
-            )
-            return f"{text} it adds{self._reason(step, part, position)}; {tokens}, {logits}.{notes}"
+            size = number_text(self.errors[step, column], 2)
+            text = f"{where} off in {part}{more} from position {position} on, by {size} of what it adds"
+            return f"{text}{self._reason(step, part, position)}; {tokens}, {logits}.{notes}"
         text = f"{tokens[0].upper()}{tokens[1:]}; "
         if self.parts and self.has_quantization:
             means = self.errors.mean(axis=0)
-            column, median = int(means.argmax()), float(np.median(means))
-            text += f"{self.parts[column]} costs most, {means[column]:.1e} of what it adds (median {median:.1e}); "
+            column = int(means.argmax())
+            most, median = (number_text(float(size), 2) for size in (means[column], np.median(means)))
+            text += f"{self.parts[column]} costs most, {most} of what it adds (median {median}); "
         elif self.parts:
-            text += f"no layer is off by more than rounding ({self.errors.max():.1e} of what it adds); "
+            text += f"no layer is off by more than rounding ({number_text(self.errors.max(), 2)} of what it adds); "
         return f"{text}{logits}.{notes}"
 
     def _reason(self, step: int, part: str, position: int) -> str:
@@ -151,9 +151,9 @@ class DecodingComparison(Table, Displayed):
     def _still(self) -> Still:
         rows = []
         for row in self.rows():
-            numbers = (f"{row[name]:.1e}" for name in ("margin", "difference", "divergence"))
+            numbers = (f"{number_text(row[name], 2)}" for name in ("margin", "difference", "divergence"))
             texts = (f"{row[name]}" for name in ("step", "position", "reference", "candidate"))
-            largest = f"{row['part']} {row['error']:.1e}" if row["part"] else ""
+            largest = f"{row['part']} {number_text(row['error'], 2)}" if row["part"] else ""
             rows.append((*texts, *numbers, largest))
         heads = ("Step", "Tokens", "Reference", "Candidate", "Margin", "Logits differ", "KL", "Largest error")
         return Still(self.message, tables=(StillTable(heads, rows, "step", 0),))
@@ -203,7 +203,7 @@ def compare_decoding(
     ...   float[batch, total, 4] present) <float[4, 4] table = {0,1,0,0, 0,0,1,0, 0,0,0,1, 1,0,0,0}>
     ... { logits = Gather(table, input_ids)  present = Concat<axis = 1>(past, logits) }''')
     >>> compare_decoding(model, model, [0, 1], 3).message
-    'The same tokens; the logits differ by at most 0.0e+00.'
+    'The same tokens; the logits differ by at most 0.'
     """
     model = load(candidate)
     loop = Loop(model, state)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, quoted, shortened
+from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, number_text, quoted, shortened
 from onnx_nb.analysis.generate.loop import Loop
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.package import Package
@@ -121,7 +121,14 @@ class Decoding(Table, Displayed):
     def _still(self) -> Still:
         """Return the tokens, and the caches."""
         rows = [
-            (f"{step}", f"{token}", repr(text), f"{logit:.3f}", f"{margin:.3f}", duration_text(seconds))
+            (
+                f"{step}",
+                f"{token}",
+                repr(text),
+                f"{number_text(logit, 4)}",
+                f"{number_text(margin, 4)}",
+                duration_text(seconds),
+            )
             for step, row, token, text, logit, margin, seconds in (entry.values() for entry in self.rows())
             if not row
         ]
