@@ -277,7 +277,9 @@ INSIDE: list[tuple[list[str], list[str], Callable[..., Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "expected"), INSIDE, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"), INSIDE, ids=[case[1][0] + str(len(case[0])) for case in INSIDE]
+)
 def test_a_part_of_a_body_computes_what_it_does_there(
     inputs: list[str], outputs: list[str], expected: Callable[..., Any]
 ) -> None:
