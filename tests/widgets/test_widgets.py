@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import threading
 from pathlib import Path
@@ -31,6 +32,9 @@ def graph() -> ModelGraph:
     return ModelGraph(onnx.parser.parse_model(BRANCHES))
 
 
+IDS = itertools.count(1)
+
+
 def ask(widget: OnnxWidget, verb: str, **args: Any) -> tuple[dict[str, Any], list[bytes]]:
     """Send what the browser would send and give the answer it would get."""
     got: list[tuple[dict[str, Any], list[bytes]]] = []
@@ -42,7 +46,8 @@ def ask(widget: OnnxWidget, verb: str, **args: Any) -> tuple[dict[str, Any], lis
             done.set()
 
     widget.send = send
-    widget._handle_custom_msg({"id": 1, "verb": verb, "args": args}, [])
+    # an id of its own: the request before may not be forgotten yet
+    widget._handle_custom_msg({"id": next(IDS), "verb": verb, "args": args}, [])
     assert done.wait(60)
     return got[0]
 
