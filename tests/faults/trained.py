@@ -123,6 +123,8 @@ def network(name: str) -> Path:
 
 
 def _train(name: str, path: Path) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several would wait for each other on a busy machine, in each of these small steps
     torch.manual_seed(0)
     random, module = np.random.default_rng(0), NETWORKS[name]()
     optimizer = torch.optim.Adam(module.parameters(), 3e-3)
@@ -132,6 +134,7 @@ def _train(name: str, path: Path) -> None:
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+    torch.set_num_threads(threads)
     module.eval()
     if name == "outliers" and isinstance(module, Transformer):
         with torch.no_grad():
