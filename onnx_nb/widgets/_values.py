@@ -135,11 +135,12 @@ class Values:
             message = f"{quoted(name)} is inside {label}, which runs as a whole."
             advice = "Capture an output of the call, or load onnx.inliner.inline_local_functions(model.to_proto())."
             raise OnnxNbError(message, advice=advice)
-        if graph.value_subgraph[value] != 0:
-            owner = graph.node_label(graph.subgraphs[graph.value_subgraph[value]].owner_node)
-            message = f"{quoted(name)} is inside a body of {owner}, which may run many times, or not at all."
-            raise OnnxNbError(message, advice="Use onnx_nb.capture(g.model, g.feeds, bodies=True, keep=…).")
-        result = captures.single[value] = self._run(captures, call, tensors=[name], keep=[name])
+        subgraph = int(graph.value_subgraph[value])
+        result = self._run(captures, call, tensors=[name], keep=[name], bodies=subgraph != 0)
+        if name not in result:
+            message = f"{quoted(name)} has no value: {graph.subgraph_label(subgraph)} did not run on these feeds."
+            raise OnnxNbError(message, advice="Set other feeds: g.feeds = …")
+        captures.single[value] = result
         while len(captures.single) > LIMIT:
             captures.single.popitem(last=False)
         return result

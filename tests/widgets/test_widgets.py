@@ -326,3 +326,19 @@ def test_a_message_while_a_cell_runs_leaves_its_figures(monkeypatch: pytest.Monk
     g.comm.handle_msg(message)
     assert (g.height, events) == (334, ["pre_execute", "post_execute"])
     g.close()
+
+
+def test_a_tensor_inside_a_body_is_captured_by_a_click() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2] x, bool c) => (float[2] z) {
+        y = If(c) <then_branch = t () => (float[2] r) { a = Neg(x)  r = Relu(a) },
+                   else_branch = e () => (float[2] s) { b = Abs(x)  s = Sqrt(b) }>
+        z = Neg(y) }""")
+    widget, graph = ModelGraph(model), Graph.of(model)
+    widget.feeds = {"x": np.array([1, -2], np.float32), "c": np.array(True)}
+    content, _ = ask(widget, "capture", value=graph.value("a"))
+    assert content["value"] == "Captured 'a'"
+    content, _ = ask(widget, "statistics", value=graph.value("a"))
+    assert (content["value"]["min"], content["value"]["max"]) == (-1, 2)
+    content, _ = ask(widget, "capture", value=graph.value("b"))
+    assert content["error"]["message"] == "'b' has no value: else_branch of If did not run on these feeds."
