@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,9 @@ from onnx_nb.analysis.model.tensors import attribute, constants_of
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes
 from onnx_nb.analysis.submodel.assembly import assemble, functions_of, main_value, weight_tensors, weights_of
 from onnx_nb.analysis.submodel.bodies import home_of
+
+FAR_MORE = 4
+"""Factor; warn if a plan takes more than this times the nodes between inputs and outputs, plus 20."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,10 @@ class ExtractionPlan:
     suggestion: tuple[str, ...]
     """Inputs that complete the plan: the chosen ones and the fewest others."""
     alternative: tuple[str, ...]
-    """Fewer inputs than `suggestion`, in place of the chosen ones, if some are missing; else empty."""
+    """Other possible inputs. If some are missing: fewer than `suggestion`, in place of the chosen ones. If there is a
+    `warning`: inputs that exclude the nodes of a side path. Else empty."""
+    warning: str
+    """Warning if far more nodes are taken than are between the inputs and the outputs; else empty."""
     nbytes: int
     """Bytes of the weights taken, those of Constants and bodies among them; not those of local functions."""
 
@@ -86,6 +93,8 @@ class ExtractionPlan:
         if self.missing:
             more = len(self.missing) - 1
             return self.missing[0].message + (f", and {more} more" if more else "")
+        if self.warning:
+            return self.warning
         if self.redundant:
             names = ", ".join(map(quoted, self.redundant[:3]))
             return f"no taken node reads {names}"
@@ -176,7 +185,7 @@ def extract(
     Warns
     -----
     UserWarning
-        If an input is redundant.
+        If an input is redundant, or far more nodes are taken than are between the inputs and the outputs.
 
     Examples
     --------
@@ -216,12 +225,14 @@ def extract(
         instead = f", or in their place inputs={_listed(plan.alternative)}" if plan.alternative else ""
         advice = f"Use inputs={_listed(plan.suggestion)}{near}{instead}."
         raise ExtractionError(plan.message + ".", advice=advice, missing=[m.name for m in plan.missing])
-    if plan.redundant and not keep_redundant:
+    odd = [plan.warning] if plan.warning else []
+    if plan.redundant and keep_redundant:
+        odd.append(f"no node of the submodel reads {', '.join(map(quoted, plan.redundant[:12]))}; kept as an input")
+    elif plan.redundant:
         starts = [value for value in starts if graph.value_names[value] not in plan.redundant]
     name = f"{whole.name} [{f'{_shortened(graph, starts)} → {_shortened(graph, ends)}'.strip()}]"
     submodel = assemble(whole, plan.nodes.tolist(), starts, ends, name=name, infer_by_running=infer_by_running)
-    if plan.redundant and keep_redundant:
-        message = f"no node of the submodel reads {', '.join(map(quoted, plan.redundant[:12]))}; kept as an input"
+    for message in odd:
         warnings.warn(message, UserWarning, stacklevel=3)
     return submodel
 
@@ -235,7 +246,7 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
     flow, names = Flow.of(graph), graph.value_names
     cone = _Cone(flow, starts, ends)
     missing = tuple(cone.missing())
-    suggestion, alternative = list(starts), list[int]()
+    suggestion, alternative, warning = list(starts), list[int](), ""
     if missing:
         inside = cone.between()
         suggestion += flow.smallest_separator(inside, cone.starts)
@@ -244,6 +255,7 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
         members = _Cone(flow, suggestion, ends).taken()
     else:
         members = cone.taken()
+        alternative, warning = _side_path(flow, starts, ends, members)
     read = {value for node in members for value in flow.reads(node)}
     weights = weights_of(graph, members, starts, ends)
     outer_values = {value for node in members for value in graph.outer_values(node).tolist()}
@@ -264,6 +276,7 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
         redundant=() if missing or not ends else tuple(names[v] for v in starts if v not in read and v not in ends),
         suggestion=tuple(names[value] for value in suggestion),
         alternative=tuple(names[value] for value in alternative),
+        warning=warning,
         nbytes=sum(weight_info("", tensor).nbytes for tensor in tensors),
     )
 
@@ -322,6 +335,47 @@ class _Cone:
         read = (value for node in inside for value in self.flow.reads(node) if value not in self.starts)
         constant = [value for value in read if not self.loose.get(self.flow.producer[value], True)]
         return sorted(inside | self.flow.ancestors(constant, self.starts))
+
+
+def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: Sequence[int]) -> tuple[list[int], str]:
+    """Return better inputs and a warning if a path around a chosen tensor adds far more nodes than depend on it."""
+    if len(starts) < 2 or len(members) <= 20:
+        return [], ""
+    graph, producer = flow.graph, flow.producer
+    bit = {value: 1 << i for i, value in enumerate(starts)}
+    # the inputs that feed a node, one bit each
+    feeds: dict[int, int] = {}
+    for node in flow.sorted(members):
+        mask = 0
+        for value in flow.reads(node):
+            mask |= bit[value] if value in bit else feeds.get(producer[value], 0)
+        feeds[node] = mask
+    groups = Counter(feeds.values())
+    behind = {value: sum(n for mask, n in groups.items() if mask & bit[value]) for value in starts}
+    late = [value for value in starts if producer[value] >= 0 and 0 < behind[value] * FAR_MORE + 20 < len(members)]
+    late_mask = sum(bit[value] for value in late)
+    between = {node for node, mask in feeds.items() if mask & late_mask}
+    # an output that does not depend on them justifies the nodes before it
+    behind_all = all(producer[value] in between for value in ends)
+    if not late or not behind_all or len(members) <= FAR_MORE * len(between) + 20:
+        return [], ""
+    around = {maker for maker in flow.ancestors(late) - between if feeds.get(maker, 0)}
+    read = (value for node in sorted(between, key=graph.rank.__getitem__) for value in flow.reads(node))
+    through = next((value for value in read if value not in bit and producer[value] in around), None)
+    if through is None:
+        return [], ""
+    better = [*late, *flow.smallest_separator(between, frozenset(late))]
+    names = graph.value_names
+    inputs = [names[value] for value in better]
+    ways = ", ".join(quoted(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
+    goals = ", ".join(quoted(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
+    lie = "lies" if len(between) == 1 else "lie"
+    message = (
+        f"{len(members):,} nodes are taken, though only {len(between):,} of them {lie} between {ways} and {goals}: the "
+        f"others come in through {quoted(names[through])} (made by {graph.node_label(producer[through])}); "
+        f"inputs={_listed(inputs)} would leave them out"
+    )
+    return better, message
 
 
 def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
@@ -427,16 +481,16 @@ def _found(graph: Graph, name: str, what: str) -> int:
             value = main_value(graph, plain_text(node.input[0] if what == "output" else node.output[0]))
             if value >= 0:
                 return value
-    whole = Graph.opened(graph.model)
+    unfolded = Graph.opened(graph.model)
     try:
-        value = whole.value(name)
+        value = unfolded.value(name)
     except OnnxNbError as error:
         call = f"extract(model, around={quoted(name)})"
         raise not_a_tensor(graph, name, what, error, f"{call} takes out a scope") from None
-    subgraph = int(whole.value_subgraph[value])
+    subgraph = int(unfolded.value_subgraph[value])
     in_function = subgraph >= len(graph.subgraphs)
     owner = "" if in_function else graph.node_label(graph.subgraphs[subgraph].owner_node)
-    where = whole.subgraph_label(subgraph) if in_function else f"a body of {owner}"
+    where = unfolded.subgraph_label(subgraph) if in_function else f"a body of {owner}"
     message = f"{what} tensor {quoted(name)} lies inside {where}."
     advice = "Choose tensors of one body and of what is around it"
     if in_function:

@@ -470,6 +470,30 @@ def residual(blocks: int) -> onnx_nb.Model:
     return load(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]))
 
 
+def test_a_residual_path_that_drags_in_far_more_is_warned_of() -> None:
+    plan = plan_extraction(residual(50), ["x0", "n50"], ["x50"])
+    assert len(plan.nodes) == 148
+    assert "148 nodes are taken, though only 1 of them lies between 'n50' and 'x50'" in plan.warning
+    assert "through 'x49' (made by Add 'add49')" in plan.warning
+    assert plan.message == plan.warning
+    assert plan.alternative == ("n50", "x49")
+    assert len(plan_extraction(residual(50), plan.alternative, ["x50"]).nodes) == 1
+    with pytest.warns(UserWarning, match="only 1 of them lies between"):
+        extract(residual(50), ["x0", "n50"], ["x50"])
+
+
+def test_all_of_a_model_and_towers_of_their_own_are_no_side_path() -> None:
+    assert plan_extraction(residual(50), ["x0"], ["x50"]).warning == ""
+    assert plan_extraction(residual(50), ["x0", "n50"], ["x40", "x50"]).warning == ""
+    # a deep tower from the input, and a tensor of another one: both are meant
+    deep = "  ".join(f"a{i} = Neg(a{i - 1})" for i in range(1, 60))
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2] a0, float[2] y) => (float[2] z) {{
+        {deep}  b = Exp(y)  c = Neg(b)  z = Add(a59, c)
+    }}"""
+    plan = plan_extraction(onnx.parser.parse_model(text), ["a0", "b"], ["z"])
+    assert (len(plan.nodes), plan.warning, plan.alternative) == (61, "", ())
+
+
 def test_fewer_inputs_in_place_of_the_chosen_ones_are_offered() -> None:
     plan = plan_extraction(residual(3), ["n2"], ["x2"])
     assert plan.suggestion == ("n2", "x1")
