@@ -80,7 +80,7 @@ class DecodingComparison(Table, Displayed):
     faults: NDArray[np.int64]
     """int64 [steps, parts]: the first position that is off by more than rounding; −1 where none is."""
     windows: tuple[int, ...]
-    """Window of each layer of the candidate, 0 where it sees all."""
+    """Window of each part in the candidate, 0 where it sees all."""
     has_quantization: bool
     """Whether the candidate's weights are quantized and the reference's are not, so that each layer is off."""
     notes: tuple[str, ...]
@@ -120,10 +120,9 @@ class DecodingComparison(Table, Displayed):
 
     def _reason(self, step: int, part: str, position: int) -> str:
         """Return where to look, as far as the first position tells it."""
-        words = part.split()
-        if words[-1] != "attention":
+        if "attention" not in part:
             return ""
-        window = self.windows[int(words[1])] if int(words[1]) < len(self.windows) else 0
+        window = self.windows[self.parts.index(part)]
         ends_there = window and (position >= window - 1 if step == 0 else abs(position - window) < 2)
         if ends_there:
             return f", where its window of {count_text(window, 'token')} ends"
@@ -209,9 +208,11 @@ def compare_decoding(
     loop = Loop(model, state)
     windows = windows_of(Graph.of(model))
     size = loop.vocabulary or 8
-    prompt, mask = prompt_of(model, loop, np.arange(max(windows, default=0) + 24) * 7 % size if ids is None else ids)
+    prompt, mask = prompt_of(
+        model, loop, (np.arange(max(windows, default=0) + 24) * 7 + 3) % size if ids is None else ids
+    )
     reference_side = _ModuleSide(reference) if hasattr(reference, "state_dict") else _ModelSide(load(reference), None)
-    candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.logits)
+    candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.states)
     cut_side = _ModelSide(model, state, stems) if stems else None
     results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
     work, tokens = CountedWork(progress, steps + 2), prompt
@@ -248,7 +249,7 @@ def compare_decoding(
         labels,
         np.asarray(errors, np.float64).reshape(len(results), len(labels)),
         np.asarray(faults, np.int64).reshape(len(results), len(labels)),
-        tuple(windows),
+        tuple(stem.window for stem in stems),
         bool(quantizing & candidate_side.operators) and not quantizing & reference_side.operators,
         notes,
     )
@@ -304,7 +305,7 @@ class _ModelSide:
             message = f"{model.name} has no states that are carried from step to step."
             raise AlignmentError(message, advice="Name them, state={input: output}, or export it with its caches.")
         self.operators = {op for op, _ in graph.operators}
-        stems = tuple(feed) or stems_of(graph, loop.logits)
+        stems = tuple(feed) or stems_of(graph, loop.states)
         variant, self._outputs = with_streams(model, stems, feed=bool(feed))
         self._loop, self._run, self._states = Loop(variant, loop.states), session(variant), dict[str, Any]()
 
@@ -348,24 +349,27 @@ class _ModuleSide:
             return args[0] if args else kwargs["hidden_states"]
 
         def before_layer(_module: Any, args: Any, kwargs: Any) -> None:
+            norms.clear()
             streams.append(tensor_of(args, kwargs))
 
-        def before_norm(_module: Any, args: Any, kwargs: Any) -> None:
-            norms.append(tensor_of(args, kwargs))
+        def after_norm(_module: Any, args: Any, kwargs: Any, output: Any) -> None:
+            norms.append((output, tensor_of(args, kwargs)))
 
-        def before_mlp(_module: Any, _args: Any, _kwargs: Any) -> None:
-            streams.extend(norms[-1:])  # the stream, as the norm before the MLP read it
+        def before_half(_module: Any, args: Any, kwargs: Any) -> None:
+            tensor = tensor_of(args, kwargs)  # the stream, or a norm of it
+            stream = next((value for output, value in norms if output is tensor), tensor)
+            streams.extend([] if stream is streams[-1] else [stream])
 
         def after(_module: Any, _args: Any, output: Any) -> None:
             streams.append(output[0] if isinstance(output, tuple) else output)
 
         for layer in self._layers:
             hooks.append(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
-            children = {name: child for name, child in layer.named_children() if [*child.parameters()]}
-            norms_of = [child for name, child in children.items() if "norm" in name]
-            others = [child for name, child in children.items() if "norm" not in name and "attn" not in name]
-            for some, hook in ((norms_of, before_norm), (others[:1], before_mlp)):
-                hooks += [child.register_forward_pre_hook(hook, with_kwargs=True) for child in some]
+            for name, child in layer.named_children():
+                if "norm" in name:
+                    hooks.append(child.register_forward_hook(after_norm, with_kwargs=True))
+                elif [*child.parameters()]:
+                    hooks.append(child.register_forward_pre_hook(before_half, with_kwargs=True))
         hooks.append(self._layers[-1].register_forward_hook(after))
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
         feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}

@@ -127,12 +127,69 @@ def test_the_layers_of_a_decoder_are_found_without_their_names(sound: onnx.Model
     model.CopyFrom(sound)
     for number, node in enumerate(model.graph.node):
         node.name = f"n{number}"
-    stems = stems_of(Graph.of(model), "logits")
+    stems = stems_of(Graph.of(model), [f"past_key_values.{n}.key" for n in range(LAYERS)])
     assert [stem.label for stem in stems] == [
         "embedding", "layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 mlp",
         "layer 2 attention", "layer 2 mlp",
     ]  # fmt: skip
     assert windows_of(Graph.of(packages.decoder(window=12))) == [12, 0]
+
+
+def unfused(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the decoder with plain operators in place of the norms and of the sums in them."""
+    plain, nodes = onnx.ModelProto(), []
+    plain.CopyFrom(model)
+    power, small = ("two", np.array(2, np.float32)), ("eps", np.array(1e-6, np.float32))
+    plain.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in (power, small))
+    for node in model.graph.node:
+        if "LayerNormalization" not in node.op_type:
+            nodes.append(node)
+            continue
+        (x, *_, scale), y = node.input, node.output[0]
+        if node.op_type.startswith("Skip"):
+            x = node.output[3] if len(node.output) > 3 else f"{y}/sum"
+            nodes.append(helper.make_node("Add", [*node.input[:2]], [x]))
+        for op, inputs, output in (
+            ("Pow", [x, "two"], "square"),
+            ("ReduceMean", [f"{y}/square", "last"], "mean"),
+            ("Add", [f"{y}/mean", "eps"], "variance"),
+            ("Sqrt", [f"{y}/variance"], "deviation"),
+            ("Div", [x, f"{y}/deviation"], "ratio"),
+        ):
+            nodes.append(helper.make_node(op, inputs, [f"{y}/{output}"]))
+        nodes.append(helper.make_node("Mul", [scale, f"{y}/ratio"], [y]))
+    plain.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last"))
+    del plain.graph.node[:]
+    plain.graph.node.extend(nodes)
+    return plain
+
+
+def test_the_layers_are_found_without_fused_norms(sound: onnx.ModelProto, module: Any) -> None:
+    c = onnx_nb.compare_decoding(module, unfused(sound), IDS, 4)
+    assert c.parts == onnx_nb.compare_decoding(module, sound, IDS, 4).parts
+    assert c.first_fault is None, c.message
+    model = unfused(sound)
+    swapped(model)
+    assert onnx_nb.compare_decoding(module, model, IDS, 4).first_fault == (1, "layer 0 attention")
+
+
+@pytest.mark.parametrize("has_mlps", [True, False], ids=["in turn", "parallel"])
+def test_a_half_that_reads_any_state_begins_a_layer(*, has_mlps: bool) -> None:
+    mlp = "f{n} = MatMul(x{n}, w{n})  y{n} = Add(f{n}, x{n})" if has_mlps else "y{n} = Identity(x{n})"
+    layer = (
+        "present{n} = Concat<axis = 1>(past{n}, {x})  m{n} = ReduceMean<axes = [1]>(present{n})  x{n} = Add({x}, m{n})"
+    )
+    layers = [(layer + "  " + mlp).format(n=n, x=f"y{n - 1}" if n else "e") for n in range(2)]
+    text = """<ir_version: 8, opset_import: ["": 17]> g (int64[b, s] input_ids, float[b, past, 4] past0,
+        float[b, past, 4] past1) => (float[b, s, 4] logits, float[b, t, 4] present0, float[b, t, 4] present1)
+        <float[4, 4] table = {0,1,0,0, 0,0,1,0, 0,0,0,1, 1,0,0,0},
+        float[4, 4] w0 = {1,2,0,1, 0,1,0,3, 1,0,2,1, 0,1,1,0}, float[4, 4] w1 = {1,0,0,SIZE, 2,1,0,1, 0,0,1,1, 0,1,3,0}>
+        { e = Gather(table, input_ids)  LAYERS  logits = MatMul(y1, table) }""".replace("LAYERS", "  ".join(layers))
+    model, other = (onnx.parser.parse_model(text.replace("SIZE", size)) for size in ("1", "1.01"))
+    c = onnx_nb.compare_decoding(model, other, [0, 1, 2, 3], 3)
+    halves = ["mixer", "mlp"] if has_mlps else ["mixer and mlp"]
+    assert c.parts == ("embedding", *(f"layer {n} {half}" for n in range(2) for half in halves), "logits")
+    assert c.first_fault == ((0, "layer 1 mlp") if has_mlps else None)
 
 
 def test_a_sound_package_has_no_fault(sound: onnx.ModelProto, module: Any) -> None:
