@@ -81,6 +81,10 @@ class DecodingComparison(Table, Displayed):
     """int64 [steps, parts]: the first position that is off by more than rounding; −1 where none is."""
     windows: tuple[int, ...]
     """Window of each part in the candidate, 0 where it sees all."""
+    reference_windows: tuple[int, ...]
+    """The same in the reference, as far as it says."""
+    cache_faults: tuple[bool, ...]
+    """Whether the keys and the values that the part that is off first writes are off; empty if they are not known."""
     has_quantization: bool
     """Whether the candidate's weights are quantized and the reference's are not, so that each layer is off."""
     notes: tuple[str, ...]
@@ -94,16 +98,22 @@ class DecodingComparison(Table, Displayed):
     @property
     def message(self) -> str:
         """Where they part, or that they do not, with the numbers that show it."""
-        margins = [step.margin for step in self.steps if step.reference != step.candidate]
+        others = [step for step in self.steps if step.reference != step.candidate]
         logits = f"the logits differ by at most {number_text(max(step.difference for step in self.steps), 2)}"
-        tokens = f"{len(margins)} of {count_text(len(self.steps), 'step')} would take another token"
-        tokens = f"{tokens}, by margins of at most {number_text(max(margins), 2)}" if margins else "the same tokens"
+        tokens, ties = "the same tokens", sum(row["near tie"] for row in self.rows())
+        if others:
+            margin = number_text(max(step.margin for step in others), 2)
+            tokens = (
+                f"{len(others)} of {count_text(len(self.steps), 'step')} would take another token, by margins of at"
+            )
+            tokens = f"{tokens} most {margin}"
+        tokens += f" ({count_text(ties, 'near tie')})" if ties else ""
         notes = "".join(f" {note}" for note in self.notes)
         if (fault := self.first_fault) is not None:
             step, part = fault
-            column, others = self.parts.index(part), int((self.faults[step] >= 0).sum()) - 1
+            column, rest = self.parts.index(part), int((self.faults[step] >= 0).sum()) - 1
             where = f"Step {step} is" if step else "The first step is"
-            more = f" (and {count_text(others, 'other part')})" if others else ""
+            more = f" (and {count_text(rest, 'other part')})" if rest else ""
             position = int(self.faults[step, column])
             size = number_text(self.errors[step, column], 2)
             text = f"{where} off in {part}{more} from position {position} on, by {size} of what it adds"
@@ -119,32 +129,45 @@ class DecodingComparison(Table, Displayed):
         return f"{text}{logits}.{notes}"
 
     def _reason(self, step: int, part: str, position: int) -> str:
-        """Return where to look, as far as the first position tells it."""
+        """Return where to look, as far as the first position and what is written to the cache tell it."""
         if "attention" not in part:
             return ""
-        window = self.windows[self.parts.index(part)]
-        ends_there = window and (position >= window - 1 if step == 0 else abs(position - window) < 2)
-        if ends_there:
-            return f", where its window of {count_text(window, 'token')} ends"
-        if step and position == self.steps[step - 1].position:
-            return ": what reads no past is right, so look at its past and its positions"
-        return ": the tokens before are right, so look at its mask and window" if position else ""
+        names = [name for name, is_off in zip(("keys", "values"), self.cache_faults, strict=False) if is_off]
+        if names:
+            place = "norm and projections" if len(names) == 2 else "rotary embedding and positions"
+            place = "projection of values" if names == ["values"] else place
+            only = " alone" if len(names) == 1 else ""
+            return f": the {' and '.join(names)}{only} that it writes are off, so look at its {place}"
+        column, is_first = self.parts.index(part), bool(step) and position == self.steps[step - 1].position
+        for whose, window in (("its", self.windows[column]), ("the reference's", self.reference_windows[column])):
+            if window and (position >= window - 1 if step == 0 else abs(position - window) < 2):
+                return f", where {whose} window of {count_text(window, 'token')} ends"
+        right = "the keys and values that it writes are right" if self.cache_faults else "the tokens before are right"
+        if is_first:
+            return ": what reads no past is right, so look at its past"
+        if not position:
+            return f": {right}, so look at its output projection" if self.cache_faults else ""
+        return f": {right}, so look at its queries, scale, mask and window"
 
     def __repr__(self) -> str:
         return f"DecodingComparison({self.message.removesuffix('.')})"
 
-    _columns = ("step", "position", "reference", "candidate", "margin", "difference", "divergence", "part", "error")
+    _columns = (*StepResult._fields, "near tie", "part", "error")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each step, with the half of a layer that is off first, else the one that is off most."""
+        """Return a row for each step, with the half of a layer that is off first, else the one that is off most.
+
+        A near tie is a step without a fault whose two best tokens are closer than the logits of both sides are.
+        """
         rows = []
         for number, step in enumerate(self.steps):
             part, error = "", np.nan
+            off = [] if self.has_quantization else np.flatnonzero(self.faults[number] >= 0).tolist()
             if self.parts:
-                off = [] if self.has_quantization else np.flatnonzero(self.faults[number] >= 0).tolist()
                 column = off[0] if off else int(self.errors[number].argmax())
                 part, error = self.parts[column], float(self.errors[number, column])
-            rows.append({**dict(zip(self._columns, step, strict=False)), "part": part, "error": error})
+            is_tie = step.margin < step.difference and not off
+            rows.append({**step._asdict(), "near tie": is_tie, "part": part, "error": error})
         return rows
 
     def _still(self) -> Still:
@@ -215,6 +238,8 @@ def compare_decoding(
     candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.states)
     cut_side = _ModelSide(model, state, stems) if stems else None
     results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
+    quantizing, cache_faults = set(_QUANTIZED), tuple[bool, ...]()
+    has_quantization = bool(quantizing & candidate_side.operators) and not quantizing & reference_side.operators
     work, tokens = CountedWork(progress, steps + 2), prompt
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
@@ -238,10 +263,14 @@ def compare_decoding(
             row.append(_error(cut_logits[..., :size], expected, None, valid, eps))
             errors.append([error for error, _ in row])
             faults.append([first + begin if first >= 0 else -1 for _, first in row])
+            column = next((column for column, (_, first) in enumerate(row[:-1]) if first >= 0), -1)
+            if column >= 0 and not has_quantization and not any(first >= 0 for line in faults[:-1] for first in line):
+                caches, right = (side.caches(stems[column], stop) for side in (cut_side, reference_side))
+                cache_faults = _cache_faults(caches, right, valid, stop, eps)
         if stop >= tokens.shape[1]:
             tokens = np.concatenate([tokens, last[0].argmax(axis=-1)[:, None]], axis=1)
     work.finished()
-    labels, quantizing = (*(stem.label for stem in stems), "logits") if stems else (), set(_QUANTIZED)
+    labels = (*(stem.label for stem in stems), "logits") if stems else ()
     notes = () if stems else ("Only the logits are compared: the layers are not known in both, or not as many.",)
     return DecodingComparison(
         model.name,
@@ -250,7 +279,9 @@ def compare_decoding(
         np.asarray(errors, np.float64).reshape(len(results), len(labels)),
         np.asarray(faults, np.int64).reshape(len(results), len(labels)),
         tuple(stem.window for stem in stems),
-        bool(quantizing & candidate_side.operators) and not quantizing & reference_side.operators,
+        tuple(map(reference_side.window, stems)),
+        cache_faults,
+        has_quantization,
         notes,
     )
 
@@ -296,6 +327,23 @@ def _error(
     return float(distance.max()) / contribution, int(places[0]) if places.size else -1
 
 
+def _cache_faults(
+    candidate: Streams, reference: Streams, valid: NDArray[np.bool_], total: int, eps: float
+) -> tuple[bool, ...]:
+    """Return whether the keys and the values that a step wrote are off; nothing if both sides do not show them."""
+    faults = list[bool]()
+    for pair in zip(candidate, reference, strict=False):
+        # of a cache longer than all tokens nobody says where it is written; of padded rows each at another place
+        if not valid.all() or any(array.ndim != 4 or array.shape[2] > total for array in pair):
+            return ()
+        count = min(valid.shape[1], *(array.shape[2] for array in pair))
+        first, second = (array[:, :, -count:].swapaxes(1, 2).reshape(len(valid), count, -1) for array in pair)
+        if first.shape != second.shape:
+            return ()
+        faults.append(_error(first, second, None, valid[:, -count:], eps)[1] >= 0)
+    return tuple(faults) if len(faults) == 2 else ()
+
+
 class _ModelSide:
     """A model that runs step by step: with the streams of its layers, or fed with those of another."""
 
@@ -305,7 +353,7 @@ class _ModelSide:
             message = f"{model.name} has no states that are carried from step to step."
             raise AlignmentError(message, advice="Name them, state={input: output}, or export it with its caches.")
         self.operators = {op for op, _ in graph.operators}
-        stems = tuple(feed) or stems_of(graph, loop.states)
+        stems = self._stems = tuple(feed) or stems_of(graph, loop.states)
         variant, self._outputs = with_streams(model, stems, feed=bool(feed))
         self._loop, self._run, self._states = Loop(variant, loop.states), session(variant), dict[str, Any]()
 
@@ -318,6 +366,17 @@ class _ModelSide:
         self._states = loop.next_states(results)
         arrays = [np.asarray(results[name], np.float32) for name in (loop.logits, *self._outputs)]
         return arrays[0], arrays[1:]
+
+    def window(self, stem: Stem) -> int:
+        """Return the window of an attention, 0 where it sees all."""
+        return next((other.window for other in self._stems if other.label == stem.label), 0)
+
+    def caches(self, stem: Stem, total: int) -> Streams:
+        """Return the keys and the values of an attention after so many tokens; none if they are not known."""
+        names = {output: name for name, output in self._loop.states.items()}
+        ours = next((other for other in self._stems if other.label == stem.label), stem)
+        arrays = (self._loop.valid(names[output], self._states, total) for output in ours.presents if output in names)
+        return [np.asarray(array, np.float32) for array in arrays]
 
 
 class _ModuleSide:
@@ -384,3 +443,16 @@ class _ModuleSide:
         self._cache = output[self._word]
         arrays = [tensor.float().cpu().numpy() for tensor in (output.logits, *streams)]
         return arrays[0], arrays[1:]
+
+    def window(self, stem: Stem) -> int:
+        """Return the window of an attention as the configuration says, 0 where it sees all."""
+        config = self._module.config
+        kinds = dict(enumerate(getattr(config, "layer_types", None) or ()))
+        is_full = "full" in kinds.get(stem.layer, "")
+        return 0 if is_full else getattr(config, "sliding_window", 0) or 0
+
+    def caches(self, stem: Stem, _total: int) -> Streams:
+        """Return the keys and the values of an attention; none if they are not known."""
+        layer = dict(enumerate(getattr(self._cache, "layers", ()))).get(stem.layer)
+        tensors = (getattr(layer, "keys", None), getattr(layer, "values", None))
+        return [tensor.float().cpu().numpy() for tensor in tensors if tensor is not None]

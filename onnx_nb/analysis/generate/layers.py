@@ -7,7 +7,7 @@ stream given behind each sum, one run computes what every half of a layer makes 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -34,8 +34,11 @@ class Stem:
     """The node that adds and normalizes, if it is fused; −1 where the stream is made by another node."""
     label: str
     """What made it: "embedding", "layer 3 attention", "layer 3 mlp"; "mixer" for another half that reads a state."""
+    layer: int = -1
     window: int = 0
     """Tokens that the attention sees; 0 for all."""
+    presents: tuple[str, ...] = ()
+    """The states that are written: the keys and the values of an attention."""
 
 
 class _Sum(NamedTuple):
@@ -50,8 +53,8 @@ class _Sum(NamedTuple):
     length: int
 
 
-def stems_of(graph: Graph, states: Collection[str]) -> tuple[Stem, ...]:
-    """Return the stems of a decoder that carries these inputs, in order; empty if none is known."""
+def stems_of(graph: Graph, states: Mapping[str, str]) -> tuple[Stem, ...]:
+    """Return the stems of a decoder that carries states, input → output, in order; empty if none is known."""
     sums, longest = dict[int, _Sum](), None
     for node in graph.order.tolist():
         inputs, outputs, op = graph.node_inputs(node).tolist(), graph.node_outputs(node).tolist(), graph.op_type(node)
@@ -80,10 +83,12 @@ def stems_of(graph: Graph, states: Collection[str]) -> tuple[Stem, ...]:
     else:
         streams.append(graph.value_names[outputs[3]] if len(outputs) > 3 and outputs[3] >= 0 else "")
     stems = [Stem(streams[0], -1, "embedding")]
-    for link, tensor, (label, window) in zip(chain, streams[1:], _halves(graph, chain, mixes), strict=True):
+    for link, tensor, (label, layer, window) in zip(chain, streams[1:], _halves(graph, chain, mixes), strict=True):
+        values = {value for node in link.nodes for value in graph.node_outputs(node).tolist()}
+        presents = tuple(name for name in states.values() if graph.value(name) in values)
         result = graph.value_names[int(graph.node_outputs(link.adder)[0])]
         is_fused = graph.op_type(link.adder).startswith("Skip") and tensor != result
-        stems.append(Stem(tensor, link.adder if is_fused else -1, label, window))
+        stems.append(Stem(tensor, link.adder if is_fused else -1, label, layer, window, presents))
     return tuple(stems)
 
 
@@ -166,8 +171,8 @@ def _pasts(graph: Graph, states: Collection[str]) -> set[int]:
     return pasts - {-1}
 
 
-def _halves(graph: Graph, chain: list[_Sum], mixes: list[bool]) -> Iterator[tuple[str, int]]:
-    """Yield what each sum adds, as "layer 3 attention", and the window of its attention."""
+def _halves(graph: Graph, chain: list[_Sum], mixes: list[bool]) -> Iterator[tuple[str, int, int]]:
+    """Yield what each sum adds, as "layer 3 attention", its layer, and the window of its attention."""
     layer, counts, is_parallel = -1, dict[str, int](), all(mixes)
     for number, (link, is_mixer) in enumerate(zip(chain, mixes, strict=True)):
         if number == 0 or (is_mixer and (is_parallel or not mixes[number - 1])):
@@ -177,4 +182,4 @@ def _halves(graph: Graph, chain: list[_Sum], mixes: list[bool]) -> Iterator[tupl
         part = f"{part} and mlp" if is_parallel else part
         counts[part] = counts.get(part, 0) + 1
         label = f"layer {layer} {part}" + (f" {counts[part]}" if counts[part] > 1 else "")
-        yield label, max((_window(graph, node) for node in attentions), default=0)
+        yield label, layer, max((_window(graph, node) for node in attentions), default=0)

@@ -112,12 +112,17 @@ def epsilon(model: onnx.ModelProto) -> None:
 
 FAULTS: dict[str, tuple[Callable[[onnx.ModelProto], None], int, str, str]] = {
     "window": (window, 0, "layer 1 attention", "from position 9 on"),
-    "scale": (scale, 0, "layer 2 attention", ""),
-    "past": (swapped, 1, "layer 0 attention", "look at its past and its positions"),
-    "rotary base": (rotary, 0, "layer 0 attention", "from position 1 on"),
-    "epsilon": (epsilon, 0, "layer 2 attention", "from position 0 on"),
+    "scale": (scale, 0, "layer 2 attention", "it writes are right, so look at its queries, scale"),
+    "past": (swapped, 1, "layer 0 attention", "what reads no past is right, so look at its past"),
+    "rotary base": (rotary, 0, "layer 0 attention", "the keys alone that it writes are off"),
+    "epsilon": (epsilon, 0, "layer 2 attention", "keys and values that it writes are off, so look at its norm"),
     "mlp": (scaled("model/layers.1/mlp/down_proj.weight", 1.001), 0, "layer 1 mlp", ""),
-    "output": (scaled("model/layers.0/attn/o_proj.weight", 0.999), 0, "layer 0 attention", ""),
+    "output": (
+        scaled("model/layers.0/attn/o_proj.weight", 0.999),
+        0,
+        "layer 0 attention",
+        "so look at its output projection",
+    ),
     "head": (scaled("lm_head.weight", 1.001), 0, "logits", ""),
 }
 
@@ -127,7 +132,7 @@ def test_the_layers_of_a_decoder_are_found_without_their_names(sound: onnx.Model
     model.CopyFrom(sound)
     for number, node in enumerate(model.graph.node):
         node.name = f"n{number}"
-    stems = stems_of(Graph.of(model), [f"past_key_values.{n}.key" for n in range(LAYERS)])
+    stems = stems_of(Graph.of(model), {f"past_key_values.{n}.key": f"present.{n}.key" for n in range(LAYERS)})
     assert [stem.label for stem in stems] == [
         "embedding", "layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 mlp",
         "layer 2 attention", "layer 2 mlp",
@@ -218,6 +223,32 @@ def test_a_fault_is_named_by_step_and_half_of_a_layer(name: str, sound: onnx.Mod
     assert words in c.message
     # another package as the reference says the same
     assert onnx_nb.compare_decoding(sound, model, IDS, 4).first_fault == (step, part)
+
+
+def test_a_window_that_only_the_reference_has_is_named(sound: onnx.ModelProto) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(sound)
+    window(model)
+    c = onnx_nb.compare_decoding(model, sound, IDS, 4)
+    assert c.first_fault == (0, "layer 1 attention")
+    assert "from position 9 on" in c.message
+    assert "where the reference's window of 9 tokens ends" in c.message
+
+
+def test_a_near_tie_is_told_from_a_fault(sound: onnx.ModelProto) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(sound)
+    scaled("lm_head.weight", 0.0)(model)
+    c = onnx_nb.compare_decoding(sound, model, IDS, 4)
+    assert all(row["difference"] > row["margin"] for row in c.rows())
+    assert not any(row["near tie"] for row in c.rows())  # the logits are at fault
+    # layers that are not known cannot be at fault: where the margin is below the difference is a near tie
+    c = onnx_nb.compare_decoding(sound, packages.decoder(LAYERS - 1, seed=4), IDS, 8)
+    margins = [row["margin"] for row in onnx_nb.decode(sound, IDS, 9).rows()]
+    assert [row["margin"] for row in c.rows()[1:]] == pytest.approx(margins, rel=1e-4)
+    ties = [margin < row["difference"] for margin, row in zip(margins, c.rows()[1:], strict=True)]
+    assert [row["near tie"] for row in c.rows()[1:]] == ties
+    assert any(ties)
 
 
 def test_padded_rows_are_compared_where_they_hold_tokens(sound: onnx.ModelProto, module: Any) -> None:
