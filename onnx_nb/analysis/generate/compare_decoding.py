@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, wi
 from onnx_nb.analysis.generate.loop import Loop
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.progress import CountedWork
+from onnx_nb.analysis.progress import CountedWork, stage
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.run.session import session
 
@@ -200,7 +200,8 @@ def compare_decoding(
     candidate, state
         A folder of models (see `load`), or a model with states; see `decode`.
     ids
-        Token ids, as `decode` takes them; by default made up, longer than every window. They are read in two chunks.
+        Token ids, as `decode` takes them, read in two chunks unless rows are padded. By default made up: longer than
+        every window, then two rows of unequal lengths if the model takes a mask.
     steps
         Tokens after the prompt.
     progress
@@ -209,8 +210,7 @@ def compare_decoding(
     Returns
     -------
     DecodingComparison
-        The layers are compared where those of both are known: an attention and fused norms as onnxruntime-genai's
-        builder writes them, the layers of a module of transformers. Else only the logits are.
+        The layers are compared where those of both are known, by the sums of their residuals. Else only the logits are.
 
     Raises
     ------
@@ -229,18 +229,17 @@ def compare_decoding(
     """
     model = load(candidate)
     loop = Loop(model, state)
-    windows = windows_of(Graph.of(model))
-    size = loop.vocabulary or 8
-    prompt, mask = prompt_of(
-        model, loop, (np.arange(max(windows, default=0) + 24) * 7 + 3) % size if ids is None else ids
-    )
-    reference_side = _ModuleSide(reference) if hasattr(reference, "state_dict") else _ModelSide(load(reference), None)
+    reference_side = _side_of(reference, state)
+    windows = [size for size in (*windows_of(Graph.of(model)), *reference_side.windows) if size]
+    # no token 0 at first: it is often the padding, whose embedding is zeros
+    made_up = (np.arange(max(windows, default=0) + 24) * 7 + 3) % (loop.vocabulary or 8)
+    prompt, mask = prompt_of(model, loop, made_up if ids is None else ids)
     candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.states)
     cut_side = _ModelSide(model, state, stems) if stems else None
     results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
     quantizing, cache_faults = set(_QUANTIZED), tuple[bool, ...]()
     has_quantization = bool(quantizing & candidate_side.operators) and not quantizing & reference_side.operators
-    work, tokens = CountedWork(progress, steps + 2), prompt
+    work, tokens = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
     for number, (begin, stop) in enumerate(_chunks(prompt.shape[1], steps, in_two=bool(mask.all()))):
@@ -272,7 +271,7 @@ def compare_decoding(
     work.finished()
     labels = (*(stem.label for stem in stems), "logits") if stems else ()
     notes = () if stems else ("Only the logits are compared: the layers are not known in both, or not as many.",)
-    return DecodingComparison(
+    comparison = DecodingComparison(
         model.name,
         tuple(results),
         labels,
@@ -284,6 +283,15 @@ def compare_decoding(
         has_quantization,
         notes,
     )
+    is_clear = stems and not has_quantization and comparison.first_fault is None and "mixer" not in "".join(labels)
+    if ids is not None or not is_clear or "attention_mask" not in loop.inputs:
+        return comparison
+    if loop.windows:
+        return replace(comparison, notes=("Rows of several lengths are not tried: windows of caches take no padding.",))
+    length = min([24, *windows]) - 3  # a window counts padding in torch, and tokens in onnxruntime
+    rows = [made_up[:length], made_up[: length // 2]]
+    padded = compare_decoding(reference, model, rows, 2, state=state, progress=stage(progress, 0.9, 1.0))
+    return comparison if padded.first_fault is None else replace(padded, notes=("The prompt has rows of two lengths.",))
 
 
 def _chunks(length: int, steps: int, *, in_two: bool) -> Iterator[tuple[int, int]]:
@@ -344,6 +352,13 @@ def _cache_faults(
     return tuple(faults) if len(faults) == 2 else ()
 
 
+def _side_of(reference: Any, state: Mapping[str, str] | None) -> _ModelSide | _ModuleSide:
+    if hasattr(reference, "state_dict"):
+        return _ModuleSide(reference)
+    model = load(reference)
+    return _ModelSide(model, state if state and state.keys() <= {info.name for info in model.inputs} else None)
+
+
 class _ModelSide:
     """A model that runs step by step: with the streams of its layers, or fed with those of another."""
 
@@ -355,6 +370,7 @@ class _ModelSide:
         self.operators = {op for op, _ in graph.operators}
         stems = self._stems = tuple(feed) or stems_of(graph, loop.states)
         variant, self._outputs = with_streams(model, stems, feed=bool(feed))
+        self.windows = windows_of(graph)
         self._loop, self._run, self._states = Loop(variant, loop.states), session(variant), dict[str, Any]()
 
     def step(
@@ -398,6 +414,10 @@ class _ModuleSide:
             raise AlignmentError(message, advice="Call module.eval() first.")
         # transformers 5.24 renamed it
         self._word = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
+        # one as long as the model can read ends nowhere
+        self._config = getattr(module, "config", None)
+        size, most = (getattr(self._config, name, 0) or 0 for name in ("sliding_window", "max_position_embeddings"))
+        self.windows = [size] if 0 < size < most - 64 else []
         self._layers = max(alike, key=lambda layers: sum(p.numel() for p in layers.parameters()))
 
     def step(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Any, Streams]:
@@ -446,10 +466,8 @@ class _ModuleSide:
 
     def window(self, stem: Stem) -> int:
         """Return the window of an attention as the configuration says, 0 where it sees all."""
-        config = self._module.config
-        kinds = dict(enumerate(getattr(config, "layer_types", None) or ()))
-        is_full = "full" in kinds.get(stem.layer, "")
-        return 0 if is_full else getattr(config, "sliding_window", 0) or 0
+        kinds = dict(enumerate(getattr(self._config, "layer_types", None) or ()))
+        return 0 if "full" in kinds.get(stem.layer, "") else max(self.windows, default=0)
 
     def caches(self, stem: Stem, _total: int) -> Streams:
         """Return the keys and the values of an attention; none if they are not known."""

@@ -258,6 +258,25 @@ def test_padded_rows_are_compared_where_they_hold_tokens(sound: onnx.ModelProto,
     assert max(row["difference"] for row in c.rows()) < 1e-4
 
 
+def test_rows_of_two_lengths_reveal_a_mask_that_is_not_read(sound: onnx.ModelProto, module: Any) -> None:
+    c = onnx_nb.compare_decoding(module, sound, steps=2)
+    assert c.first_fault is None, c.message
+    model = onnx.ModelProto()
+    model.CopyFrom(sound)
+    (lengths,) = (node for node in model.graph.node if node.op_type == "ReduceSum")
+    ones = helper.make_node("Mul", ["attention_mask", "zero"], ["zeros"])
+    model.graph.node.insert(0, ones)
+    model.graph.node.insert(1, helper.make_node("Add", ["zeros", "one"], ["ones"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0), "zero"))
+    lengths.input[0] = "ones"
+    assert onnx_nb.compare_decoding(module, model, IDS, 2).first_fault is None
+    c = onnx_nb.compare_decoding(module, model, steps=2)
+    assert c.first_fault == (1, "layer 0 attention"), c.message
+    assert c.message.endswith("The prompt has rows of two lengths.")
+    windows = packages.decoder(window=8)
+    assert "Rows of several lengths are not tried" in onnx_nb.compare_decoding(windows, windows, steps=2).message
+
+
 def test_what_cannot_be_compared_is_explained(sound: onnx.ModelProto, module: Any) -> None:
     with pytest.raises(onnx_nb.AlignmentError, match="is in training mode"):
         onnx_nb.compare_decoding(llama(sound).train(), sound, IDS)
