@@ -10,13 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
@@ -25,6 +26,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, stage
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run.feeds import read_arrays
 from onnx_nb.analysis.run.session import session
 
 if TYPE_CHECKING:
@@ -196,7 +198,9 @@ def compare_decoding(
     Parameters
     ----------
     reference
-        A causal language model of transformers, or another package or model.
+        A causal language model of transformers, or another package or model; or logits that were computed elsewhere,
+        [steps, vocabulary] or [batch, steps, vocabulary]: what each token after the prompt was chosen by, as an array
+        or in a ``.npy`` or ``.npz`` file.
     candidate, state
         A folder of models (see `load`), or a model with states; see `decode`.
     ids
@@ -230,6 +234,10 @@ def compare_decoding(
     model = load(candidate)
     loop = Loop(model, state)
     reference_side = _side_of(reference, state)
+    if isinstance(reference_side, _SavedSide):
+        steps = min(steps, reference_side.logits.shape[1] - 1)
+        if ids is None:
+            raise FeedError("the logits are saved, and no prompt is given.", advice="Give the ids that they are of.")
     windows = [size for size in (*windows_of(Graph.of(model)), *reference_side.windows) if size]
     # no token 0 at first: it is often the padding, whose embedding is zeros
     made_up = (np.arange(max(windows, default=0) + 24) * 7 + 3) % (loop.vocabulary or 8)
@@ -242,7 +250,8 @@ def compare_decoding(
     work, tokens = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
-    for number, (begin, stop) in enumerate(_chunks(prompt.shape[1], steps, in_two=bool(mask.all()))):
+    in_two = bool(mask.all()) and not isinstance(reference_side, _SavedSide)
+    for number, (begin, stop) in enumerate(_chunks(prompt.shape[1], steps, in_two=in_two)):
         work.reached(number, f"step {number} of {steps + 1}")
         part, mask = tokens[:, begin:stop], np.pad(mask, ((0, 0), (0, max(stop - mask.shape[1], 0))), constant_values=1)
         padding, valid = mask[:, :stop], mask[:, begin:stop] > 0
@@ -352,11 +361,46 @@ def _cache_faults(
     return tuple(faults) if len(faults) == 2 else ()
 
 
-def _side_of(reference: Any, state: Mapping[str, str] | None) -> _ModelSide | _ModuleSide:
+def _side_of(reference: Any, state: Mapping[str, str] | None) -> _ModelSide | _ModuleSide | _SavedSide:
     if hasattr(reference, "state_dict"):
         return _ModuleSide(reference)
+    if isinstance(reference, str | Path) and Path(reference).suffix in {".npy", ".npz"}:
+        arrays = read_arrays(Path(reference))
+        return _SavedSide(arrays.get("logits", next(iter(arrays.values()), None)))
+    if isinstance(reference, np.ndarray):
+        return _SavedSide(reference)
     model = load(reference)
     return _ModelSide(model, state if state and state.keys() <= {info.name for info in model.inputs} else None)
+
+
+class _SavedSide:
+    """Logits that were computed elsewhere: of the last token of the prompt, then of each step."""
+
+    operators: frozenset[str] = frozenset()
+    windows: tuple[int, ...] = ()
+
+    def __init__(self, logits: Any) -> None:
+        array = np.asarray(logits)
+        if array.ndim not in {2, 3} or array.dtype.kind not in "fV" or not array.size:
+            message = f"the saved logits are {array.dtype.name}{list(array.shape)}."
+            raise AlignmentError(message, advice="They are float [steps, vocabulary] or [batch, steps, vocabulary].")
+        self.logits, self._number = np.asarray(array.reshape(-1, *array.shape[-2:]), np.float32), 0
+
+    def step(self, ids: NDArray[np.int64], _mask: NDArray[np.int64]) -> tuple[Any, Streams]:
+        """Return the logits of a step; no streams were saved."""
+        if len(ids) != len(self.logits):
+            message = f"the prompt has {count_text(len(ids), 'row')}, and the saved logits have {len(self.logits)}."
+            raise AlignmentError(message, advice="Give the ids that they are of.")
+        self._number += 1
+        return self.logits[:, self._number - 1 : self._number], []
+
+    def window(self, _stem: Stem) -> int:
+        """Return 0: nobody knows."""
+        return 0
+
+    def caches(self, _stem: Stem, _total: int) -> Streams:
+        """Return none."""
+        return []
 
 
 class _ModelSide:

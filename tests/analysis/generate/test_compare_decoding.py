@@ -19,6 +19,7 @@ from tests.analysis.generate import packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 torch = pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
 LAYERS = 3
@@ -277,6 +278,31 @@ def test_rows_of_two_lengths_reveal_a_mask_that_is_not_read(sound: onnx.ModelPro
     assert "Rows of several lengths are not tried" in onnx_nb.compare_decoding(windows, windows, steps=2).message
 
 
+@pytest.mark.parametrize("suffix", ["npy", "npz", "array"])
+def test_saved_logits_are_a_reference(suffix: str, sound: onnx.ModelProto, module: Any, tmp_path: Path) -> None:
+    options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    prompt = torch.tensor([IDS])
+    with torch.no_grad():
+        output = module.generate(
+            prompt, attention_mask=torch.ones_like(prompt), output_logits=True, return_dict_in_generate=True, **options
+        )
+    logits = torch.cat(output.logits).numpy()
+    path = tmp_path / f"logits.{suffix}"
+    if suffix == "npz":
+        np.savez(path, logits=logits)
+    elif suffix == "npy":
+        np.save(path, logits)
+    source = logits if suffix == "array" else path
+    c = onnx_nb.compare_decoding(source, sound, IDS)
+    assert c.message.startswith("The same tokens; the logits differ by at most")
+    assert [row["reference"] for row in c.rows()] == output.sequences[0, 24:].tolist()
+    assert max(row["difference"] for row in c.rows()) < 1e-5
+    model = packages.decoder(LAYERS, seed=5)
+    differences = [row["difference"] for row in onnx_nb.compare_decoding(source, model, IDS).rows()]
+    expected = onnx_nb.compare_decoding(module, model, IDS, 5).rows()[1:]
+    assert differences == pytest.approx([row["difference"] for row in expected], rel=1e-4)
+
+
 def test_what_cannot_be_compared_is_explained(sound: onnx.ModelProto, module: Any) -> None:
     with pytest.raises(onnx_nb.AlignmentError, match="is in training mode"):
         onnx_nb.compare_decoding(llama(sound).train(), sound, IDS)
@@ -286,6 +312,13 @@ def test_what_cannot_be_compared_is_explained(sound: onnx.ModelProto, module: An
         g (int64[b, s] input_ids) => (float[b, s, 60] logits) <float[60, 60] t> { logits = Gather(t, input_ids) }""")
     with pytest.raises(onnx_nb.AlignmentError, match="has no states that are carried"):
         onnx_nb.compare_decoding(module, plain, IDS)
+    logits = np.zeros((2, packages.VOCABULARY), np.float32)
+    with pytest.raises(onnx_nb.AlignmentError, match="1 row, and the saved logits have 2"):
+        onnx_nb.compare_decoding(np.stack([logits, logits]), sound, IDS)
+    with pytest.raises(onnx_nb.AlignmentError, match=r"the saved logits are int64\[2\]"):
+        onnx_nb.compare_decoding(np.array([3, 4]), sound, IDS)
+    with pytest.raises(onnx_nb.FeedError, match="no prompt is given"):
+        onnx_nb.compare_decoding(logits, sound)
     short = packages.decoder(LAYERS - 1, seed=4)
     c = onnx_nb.compare_decoding(module, short, IDS, 2)
     assert c.parts == ()
