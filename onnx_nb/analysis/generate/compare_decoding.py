@@ -8,6 +8,7 @@ reference and, as its past, what the candidate itself made of the reference's st
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.errors import AlignmentError, FeedError
+from onnx_nb.analysis.compare.compare import compare
+from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
@@ -30,6 +32,7 @@ from onnx_nb.analysis.run.feeds import read_arrays
 from onnx_nb.analysis.run.session import session
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.progress import Progress
 
     Streams = list[NDArray[np.float32]]
@@ -90,6 +93,11 @@ class DecodingComparison(Table, Displayed):
     has_quantization: bool
     """Whether the candidate's weights are quantized and the reference's are not, so that each layer is off."""
     notes: tuple[str, ...]
+    tokens: NDArray[np.int64]
+    """int64 [batch, n]: what both read, the prompt and what the reference chose."""
+    _mask: NDArray[np.int64]
+    _loops: tuple[Loop, ...]
+    """Those of the reference and of the candidate, if both are models."""
 
     @property
     def first_fault(self) -> tuple[int, str] | None:
@@ -171,6 +179,29 @@ class DecodingComparison(Table, Displayed):
             is_tie = step.margin < step.difference and not off
             rows.append({**step._asdict(), "near tie": is_tie, "part": part, "error": error})
         return rows
+
+    def drill(self, step: int, *, progress: Progress | None = None) -> Comparison:
+        """Compare the operations of a step, each by itself: `compare` of both models on the reference's feeds of it.
+
+        Raises
+        ------
+        AlignmentError
+            If the reference is no model, so that its operations are not known.
+        OnnxNbError
+            If there is no such step.
+        """
+        if not self._loops:
+            message = "the reference is no ONNX model, so its operations are not known."
+            raise AlignmentError(message, advice="Compare with another package, such as its export in float32.")
+        if not 0 <= step < len(self.steps):
+            raise OnnxNbError(f"there is no step {step}.", advice=f"There are 0 to {len(self.steps) - 1}.")
+        loop, other = self._loops
+        runner, states = session(loop.model), loop.start(len(self.tokens))
+        for begin, stop in itertools.pairwise([0, *(entry.position for entry in self.steps[: step + 1])]):
+            feeds = loop.feeds(self.tokens[:, begin:stop], states, self._mask[:, :stop])
+            if stop < self.steps[step].position:
+                states = loop.next_states(runner(feeds))
+        return compare(loop.model, other.model, feeds, progress=progress)
 
     def _still(self) -> Still:
         rows = []
@@ -291,6 +322,9 @@ def compare_decoding(
         cache_faults,
         has_quantization,
         notes,
+        tokens,
+        mask,
+        (reference_side.loop, loop) if isinstance(reference_side, _ModelSide) else (),
     )
     is_clear = stems and not has_quantization and comparison.first_fault is None and "mixer" not in "".join(labels)
     if ids is not None or not is_clear or "attention_mask" not in loop.inputs:
@@ -414,7 +448,7 @@ class _ModelSide:
         self.operators = {op for op, _ in graph.operators}
         stems = self._stems = tuple(feed) or stems_of(graph, loop.states)
         variant, self._outputs = with_streams(model, stems, feed=bool(feed))
-        self.windows = windows_of(graph)
+        self.loop, self.windows = loop, windows_of(graph)
         self._loop, self._run, self._states = Loop(variant, loop.states), session(variant), dict[str, Any]()
 
     def step(

@@ -13,6 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onnx_nb
+from onnx_nb.analysis.formatting import number_text
 from onnx_nb.analysis.generate.layers import stems_of, windows_of
 from onnx_nb.types import Graph
 from tests.analysis.generate import packages
@@ -301,6 +302,24 @@ def test_saved_logits_are_a_reference(suffix: str, sound: onnx.ModelProto, modul
     differences = [row["difference"] for row in onnx_nb.compare_decoding(source, model, IDS).rows()]
     expected = onnx_nb.compare_decoding(module, model, IDS, 5).rows()[1:]
     assert differences == pytest.approx([row["difference"] for row in expected], rel=1e-4)
+
+
+def test_the_operations_of_a_step_are_compared(sound: onnx.ModelProto, module: Any) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(sound)
+    scale(model)
+    c = onnx_nb.compare_decoding(sound, model, IDS, 4)
+    for step in (0, 3):
+        part = c.drill(step)
+        assert "First differs at '/model/layers.2/attn/GroupQueryAttention/output_0'" in part.message
+        assert f"Scale is {number_text(1.1 * packages.HEAD**-0.5)} instead of" in part.message
+    steps = onnx_nb.decode(sound, IDS, 4)
+    again = onnx_nb.compare(sound, model, steps.feeds(2))
+    assert c.drill(3).to_frame().equals(again.to_frame())
+    with pytest.raises(onnx_nb.OnnxNbError, match="there is no step 6"):
+        c.drill(6)
+    with pytest.raises(onnx_nb.AlignmentError, match="no ONNX model"):
+        onnx_nb.compare_decoding(module, sound, IDS, 1).drill(0)
 
 
 def test_what_cannot_be_compared_is_explained(sound: onnx.ModelProto, module: Any) -> None:
