@@ -90,8 +90,8 @@ def one_element(array: Any) -> Any:
     return copy
 
 
-def faults() -> list[tuple[str, int, Plant]]:
-    """Return what is planted: the half of a layer, the first step at which it shows, and how."""
+def faults() -> list[tuple[str, int, str, Plant]]:
+    """Return what is planted: the half of a layer, the first step that shows it, what to look at, and how."""
 
     def larger(array: Any) -> Any:
         return array * 1.02
@@ -99,19 +99,27 @@ def faults() -> list[tuple[str, int, Plant]]:
     def window(model: onnx.ModelProto, layer: int) -> None:
         attribute(attention(model, layer), "local_window_size", 12)
 
-    found: list[tuple[str, int, Plant]] = []
+    found: list[tuple[str, int, str, Plant]] = []
     for layer in range(LAYERS):
         name, half = f"model.layers.{layer}", f"layer {layer} attention"
-        plants = scale, rotary, window, epsilon, forgotten
-        found += [(half, int(plant is forgotten), functools.partial(plant, layer=layer)) for plant in plants]
-        for place, part, change in (
-            (half, "input_layernorm.weight", one_element),
-            (half, "attn.o_proj.MatMul.weight", larger),
-            (f"layer {layer} mlp", "mlp.down_proj.MatMul.weight", larger),
+        plants = (
+            (scale, "scale"),
+            (rotary, "rotary"),
+            (window, "window of 12 tokens"),
+            (epsilon, "norm"),
+            (forgotten, "its past"),
+        )
+        for plant, word in plants:
+            found.append((half, int(plant is forgotten), word, functools.partial(plant, layer=layer)))
+        for place, part, word, change in (
+            (half, "input_layernorm.weight", "norm", one_element),
+            (half, "attn.o_proj.MatMul.weight", "output projection", larger),
+            (f"layer {layer} mlp", "mlp.down_proj.MatMul.weight", "mlp", larger),
         ):
-            found.append((place, 0, functools.partial(weight, name=f"{name}.{part}", change=change)))
+            found.append((place, 0, word, functools.partial(weight, name=f"{name}.{part}", change=change)))
     for first, second in ((0, 1), (2, 4), (1, 5)):
-        found.append((f"layer {first} attention", 1, functools.partial(swapped, first=first, second=second)))
+        plant = functools.partial(swapped, first=first, second=second)
+        found.append((f"layer {first} attention", 1, "its past", plant))
     return found
 
 
@@ -121,7 +129,7 @@ def main() -> int:
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     import transformers
 
-    totals, alarms = {"named": 0, "missed": 0, "invisible": 0, "refused by onnxruntime": 0}, 0
+    reasons, totals, alarms = 0, {"named": 0, "missed": 0, "invisible": 0, "refused by onnxruntime": 0}, 0
     for name in ("llama", "gemma2"):
         folder = collection.build_deep(name, LAYERS)
         kind: Any = transformers.AutoModelForCausalLM
@@ -131,7 +139,7 @@ def main() -> int:
         c = onnx_nb.compare_decoding(module, sound, steps=8)
         alarms += c.first_fault is not None
         sys.stdout.write(f"{name}, sound: {c.message}\n")
-        for number, (half, step, plant) in enumerate(faults()):
+        for number, (half, step, word, plant) in enumerate(faults()):
             model = onnx.ModelProto()
             model.CopyFrom(sound)
             plant(model)
@@ -144,9 +152,14 @@ def main() -> int:
             if result == "missed" and c.first_fault is None and float(c.errors.max()) < 1e-5:
                 result = "invisible"
             totals[result] += 1
+            reasons += result == "named" and word in c.message
+            if result == "named" and word not in c.message:
+                sys.stdout.write(f"{name}, fault {number}, {word} is not named: {c.message}\n")
             if result == "missed":
                 sys.stdout.write(f"{name}, fault {number} in step {step}, {half}: {c.message}\n")
-    sys.stdout.write(", ".join(f"{count} {kind}" for kind, count in totals.items()) + f", {alarms} alarms\n")
+    sys.stdout.write(
+        ", ".join(f"{count} {kind}" for kind, count in totals.items()) + f", {alarms} alarms, {reasons} reasons\n"
+    )
     return int(bool(alarms) or totals["named"] < 0.95 * (totals["named"] + totals["missed"]))
 
 

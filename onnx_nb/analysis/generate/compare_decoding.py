@@ -8,26 +8,31 @@ reference and, as its past, what the candidate itself made of the reference's st
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.compare.compare import compare
+from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
 from onnx_nb.analysis.generate.loop import Loop
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.progress import CountedWork
+from onnx_nb.analysis.progress import CountedWork, stage
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run.feeds import read_arrays
 from onnx_nb.analysis.run.session import session
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.progress import Progress
 
     Streams = list[NDArray[np.float32]]
@@ -80,10 +85,19 @@ class DecodingComparison(Table, Displayed):
     faults: NDArray[np.int64]
     """int64 [steps, parts]: the first position that is off by more than rounding; −1 where none is."""
     windows: tuple[int, ...]
-    """Window of each layer of the candidate, 0 where it sees all."""
+    """Window of each part in the candidate, 0 where it sees all."""
+    reference_windows: tuple[int, ...]
+    """The same in the reference, as far as it says."""
+    cache_faults: tuple[bool, ...]
+    """Whether the keys and the values that the part that is off first writes are off; empty if they are not known."""
     has_quantization: bool
     """Whether the candidate's weights are quantized and the reference's are not, so that each layer is off."""
     notes: tuple[str, ...]
+    tokens: NDArray[np.int64]
+    """int64 [batch, n]: what both read, the prompt and what the reference chose."""
+    _mask: NDArray[np.int64]
+    _loops: tuple[Loop, ...]
+    """Those of the reference and of the candidate, if both are models."""
 
     @property
     def first_fault(self) -> tuple[int, str] | None:
@@ -94,16 +108,22 @@ class DecodingComparison(Table, Displayed):
     @property
     def message(self) -> str:
         """Where they part, or that they do not, with the numbers that show it."""
-        margins = [step.margin for step in self.steps if step.reference != step.candidate]
+        others = [step for step in self.steps if step.reference != step.candidate]
         logits = f"the logits differ by at most {number_text(max(step.difference for step in self.steps), 2)}"
-        tokens = f"{len(margins)} of {count_text(len(self.steps), 'step')} would take another token"
-        tokens = f"{tokens}, by margins of at most {number_text(max(margins), 2)}" if margins else "the same tokens"
+        tokens, ties = "the same tokens", sum(row["near tie"] for row in self.rows())
+        if others:
+            margin = number_text(max(step.margin for step in others), 2)
+            tokens = (
+                f"{len(others)} of {count_text(len(self.steps), 'step')} would take another token, by margins of at"
+            )
+            tokens = f"{tokens} most {margin}"
+        tokens += f" ({count_text(ties, 'near tie')})" if ties else ""
         notes = "".join(f" {note}" for note in self.notes)
         if (fault := self.first_fault) is not None:
             step, part = fault
-            column, others = self.parts.index(part), int((self.faults[step] >= 0).sum()) - 1
+            column, rest = self.parts.index(part), int((self.faults[step] >= 0).sum()) - 1
             where = f"Step {step} is" if step else "The first step is"
-            more = f" (and {count_text(others, 'other part')})" if others else ""
+            more = f" (and {count_text(rest, 'other part')})" if rest else ""
             position = int(self.faults[step, column])
             size = number_text(self.errors[step, column], 2)
             text = f"{where} off in {part}{more} from position {position} on, by {size} of what it adds"
@@ -119,34 +139,69 @@ class DecodingComparison(Table, Displayed):
         return f"{text}{logits}.{notes}"
 
     def _reason(self, step: int, part: str, position: int) -> str:
-        """Return where to look, as far as the first position tells it."""
-        words = part.split()
-        if words[-1] != "attention":
+        """Return where to look, as far as the first position and what is written to the cache tell it."""
+        if "attention" not in part:
             return ""
-        window = self.windows[int(words[1])] if int(words[1]) < len(self.windows) else 0
-        ends_there = window and (position >= window - 1 if step == 0 else abs(position - window) < 2)
-        if ends_there:
-            return f", where its window of {count_text(window, 'token')} ends"
-        if step and position == self.steps[step - 1].position:
-            return ": what reads no past is right, so look at its past and its positions"
-        return ": the tokens before are right, so look at its mask and window" if position else ""
+        names = [name for name, is_off in zip(("keys", "values"), self.cache_faults, strict=False) if is_off]
+        if names:
+            place = "norm and projections" if len(names) == 2 else "rotary embedding and positions"
+            place = "projection of values" if names == ["values"] else place
+            only = " alone" if len(names) == 1 else ""
+            return f": the {' and '.join(names)}{only} that it writes are off, so look at its {place}"
+        column, is_first = self.parts.index(part), bool(step) and position == self.steps[step - 1].position
+        for whose, window in (("its", self.windows[column]), ("the reference's", self.reference_windows[column])):
+            if window and (position >= window - 1 if step == 0 else abs(position - window) < 2):
+                return f", where {whose} window of {count_text(window, 'token')} ends"
+        right = "the keys and values that it writes are right" if self.cache_faults else "the tokens before are right"
+        if is_first:
+            return ": what reads no past is right, so look at its past"
+        if not position:
+            return f": {right}, so look at its output projection" if self.cache_faults else ""
+        return f": {right}, so look at its queries, scale, mask and window"
 
     def __repr__(self) -> str:
         return f"DecodingComparison({self.message.removesuffix('.')})"
 
-    _columns = ("step", "position", "reference", "candidate", "margin", "difference", "divergence", "part", "error")
+    _columns = (*StepResult._fields, "near tie", "part", "error")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each step, with the half of a layer that is off first, else the one that is off most."""
+        """Return a row for each step, with the half of a layer that is off first, else the one that is off most.
+
+        A near tie is a step without a fault whose two best tokens are closer than the logits of both sides are.
+        """
         rows = []
         for number, step in enumerate(self.steps):
             part, error = "", np.nan
+            off = [] if self.has_quantization else np.flatnonzero(self.faults[number] >= 0).tolist()
             if self.parts:
-                off = [] if self.has_quantization else np.flatnonzero(self.faults[number] >= 0).tolist()
                 column = off[0] if off else int(self.errors[number].argmax())
                 part, error = self.parts[column], float(self.errors[number, column])
-            rows.append({**dict(zip(self._columns, step, strict=False)), "part": part, "error": error})
+            is_tie = step.margin < step.difference and not off
+            rows.append({**step._asdict(), "near tie": is_tie, "part": part, "error": error})
         return rows
+
+    def drill(self, step: int, *, progress: Progress | None = None) -> Comparison:
+        """Compare the operations of a step, each by itself: `compare` of both models on the reference's feeds of it.
+
+        Raises
+        ------
+        AlignmentError
+            If the reference is no model, so that its operations are not known.
+        OnnxNbError
+            If there is no such step.
+        """
+        if not self._loops:
+            message = "the reference is no ONNX model, so its operations are not known."
+            raise AlignmentError(message, advice="Compare with another package, such as its export in float32.")
+        if not 0 <= step < len(self.steps):
+            raise OnnxNbError(f"there is no step {step}.", advice=f"There are 0 to {len(self.steps) - 1}.")
+        loop, other = self._loops
+        runner, states = session(loop.model), loop.start(len(self.tokens))
+        for begin, stop in itertools.pairwise([0, *(entry.position for entry in self.steps[: step + 1])]):
+            feeds = loop.feeds(self.tokens[:, begin:stop], states, self._mask[:, :stop])
+            if stop < self.steps[step].position:
+                states = loop.next_states(runner(feeds))
+        return compare(loop.model, other.model, feeds, progress=progress)
 
     def _still(self) -> Still:
         rows = []
@@ -174,11 +229,14 @@ def compare_decoding(
     Parameters
     ----------
     reference
-        A causal language model of transformers, or another package or model.
+        A causal language model of transformers, or another package or model; or logits that were computed elsewhere,
+        [steps, vocabulary] or [batch, steps, vocabulary]: what each token after the prompt was chosen by, as an array
+        or in a ``.npy`` or ``.npz`` file.
     candidate, state
         A folder of models (see `load`), or a model with states; see `decode`.
     ids
-        Token ids, as `decode` takes them; by default made up, longer than every window. They are read in two chunks.
+        Token ids, as `decode` takes them, read in two chunks unless rows are padded. By default made up: longer than
+        every window, then two rows of unequal lengths if the model takes a mask.
     steps
         Tokens after the prompt.
     progress
@@ -187,8 +245,7 @@ def compare_decoding(
     Returns
     -------
     DecodingComparison
-        The layers are compared where those of both are known: an attention and fused norms as onnxruntime-genai's
-        builder writes them, the layers of a module of transformers. Else only the logits are.
+        The layers are compared where those of both are known, by the sums of their residuals. Else only the logits are.
 
     Raises
     ------
@@ -207,17 +264,25 @@ def compare_decoding(
     """
     model = load(candidate)
     loop = Loop(model, state)
-    windows = windows_of(Graph.of(model))
-    size = loop.vocabulary or 8
-    prompt, mask = prompt_of(model, loop, np.arange(max(windows, default=0) + 24) * 7 % size if ids is None else ids)
-    reference_side = _ModuleSide(reference) if hasattr(reference, "state_dict") else _ModelSide(load(reference), None)
-    candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.logits)
+    reference_side = _side_of(reference, state)
+    if isinstance(reference_side, _SavedSide):
+        steps = min(steps, reference_side.logits.shape[1] - 1)
+        if ids is None:
+            raise FeedError("the logits are saved, and no prompt is given.", advice="Give the ids that they are of.")
+    windows = [size for size in (*windows_of(Graph.of(model)), *reference_side.windows) if size]
+    # no token 0 at first: it is often the padding, whose embedding is zeros
+    made_up = (np.arange(max(windows, default=0) + 24) * 7 + 3) % (loop.vocabulary or 8)
+    prompt, mask = prompt_of(model, loop, made_up if ids is None else ids)
+    candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.states)
     cut_side = _ModelSide(model, state, stems) if stems else None
     results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
-    work, tokens = CountedWork(progress, steps + 2), prompt
+    quantizing, cache_faults = set(_QUANTIZED), tuple[bool, ...]()
+    has_quantization = bool(quantizing & candidate_side.operators) and not quantizing & reference_side.operators
+    work, tokens = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
-    for number, (begin, stop) in enumerate(_chunks(prompt.shape[1], steps, in_two=bool(mask.all()))):
+    in_two = bool(mask.all()) and not isinstance(reference_side, _SavedSide)
+    for number, (begin, stop) in enumerate(_chunks(prompt.shape[1], steps, in_two=in_two)):
         work.reached(number, f"step {number} of {steps + 1}")
         part, mask = tokens[:, begin:stop], np.pad(mask, ((0, 0), (0, max(stop - mask.shape[1], 0))), constant_values=1)
         padding, valid = mask[:, :stop], mask[:, begin:stop] > 0
@@ -237,21 +302,39 @@ def compare_decoding(
             row.append(_error(cut_logits[..., :size], expected, None, valid, eps))
             errors.append([error for error, _ in row])
             faults.append([first + begin if first >= 0 else -1 for _, first in row])
+            column = next((column for column, (_, first) in enumerate(row[:-1]) if first >= 0), -1)
+            if column >= 0 and not has_quantization and not any(first >= 0 for line in faults[:-1] for first in line):
+                caches, right = (side.caches(stems[column], stop) for side in (cut_side, reference_side))
+                cache_faults = _cache_faults(caches, right, valid, stop, eps)
         if stop >= tokens.shape[1]:
             tokens = np.concatenate([tokens, last[0].argmax(axis=-1)[:, None]], axis=1)
     work.finished()
-    labels, quantizing = (*(stem.label for stem in stems), "logits") if stems else (), set(_QUANTIZED)
+    labels = (*(stem.label for stem in stems), "logits") if stems else ()
     notes = () if stems else ("Only the logits are compared: the layers are not known in both, or not as many.",)
-    return DecodingComparison(
+    comparison = DecodingComparison(
         model.name,
         tuple(results),
         labels,
         np.asarray(errors, np.float64).reshape(len(results), len(labels)),
         np.asarray(faults, np.int64).reshape(len(results), len(labels)),
-        tuple(windows),
-        bool(quantizing & candidate_side.operators) and not quantizing & reference_side.operators,
+        tuple(stem.window for stem in stems),
+        tuple(map(reference_side.window, stems)),
+        cache_faults,
+        has_quantization,
         notes,
+        tokens,
+        mask,
+        (reference_side.loop, loop) if isinstance(reference_side, _ModelSide) else (),
     )
+    is_clear = stems and not has_quantization and comparison.first_fault is None and "mixer" not in "".join(labels)
+    if ids is not None or not is_clear or "attention_mask" not in loop.inputs:
+        return comparison
+    if loop.windows:
+        return replace(comparison, notes=("Rows of several lengths are not tried: windows of caches take no padding.",))
+    length = min([24, *windows]) - 3  # a window counts padding in torch, and tokens in onnxruntime
+    rows = [made_up[:length], made_up[: length // 2]]
+    padded = compare_decoding(reference, model, rows, 2, state=state, progress=stage(progress, 0.9, 1.0))
+    return comparison if padded.first_fault is None else replace(padded, notes=("The prompt has rows of two lengths.",))
 
 
 def _chunks(length: int, steps: int, *, in_two: bool) -> Iterator[tuple[int, int]]:
@@ -295,6 +378,65 @@ def _error(
     return float(distance.max()) / contribution, int(places[0]) if places.size else -1
 
 
+def _cache_faults(
+    candidate: Streams, reference: Streams, valid: NDArray[np.bool_], total: int, eps: float
+) -> tuple[bool, ...]:
+    """Return whether the keys and the values that a step wrote are off; nothing if both sides do not show them."""
+    faults = list[bool]()
+    for pair in zip(candidate, reference, strict=False):
+        # of a cache longer than all tokens nobody says where it is written; of padded rows each at another place
+        if not valid.all() or any(array.ndim != 4 or array.shape[2] > total for array in pair):
+            return ()
+        count = min(valid.shape[1], *(array.shape[2] for array in pair))
+        first, second = (array[:, :, -count:].swapaxes(1, 2).reshape(len(valid), count, -1) for array in pair)
+        if first.shape != second.shape:
+            return ()
+        faults.append(_error(first, second, None, valid[:, -count:], eps)[1] >= 0)
+    return tuple(faults) if len(faults) == 2 else ()
+
+
+def _side_of(reference: Any, state: Mapping[str, str] | None) -> _ModelSide | _ModuleSide | _SavedSide:
+    if hasattr(reference, "state_dict"):
+        return _ModuleSide(reference)
+    if isinstance(reference, str | Path) and Path(reference).suffix in {".npy", ".npz"}:
+        arrays = read_arrays(Path(reference))
+        return _SavedSide(arrays.get("logits", next(iter(arrays.values()), None)))
+    if isinstance(reference, np.ndarray):
+        return _SavedSide(reference)
+    model = load(reference)
+    return _ModelSide(model, state if state and state.keys() <= {info.name for info in model.inputs} else None)
+
+
+class _SavedSide:
+    """Logits that were computed elsewhere: of the last token of the prompt, then of each step."""
+
+    operators: frozenset[str] = frozenset()
+    windows: tuple[int, ...] = ()
+
+    def __init__(self, logits: Any) -> None:
+        array = np.asarray(logits)
+        if array.ndim not in {2, 3} or array.dtype.kind not in "fV" or not array.size:
+            message = f"the saved logits are {array.dtype.name}{list(array.shape)}."
+            raise AlignmentError(message, advice="They are float [steps, vocabulary] or [batch, steps, vocabulary].")
+        self.logits, self._number = np.asarray(array.reshape(-1, *array.shape[-2:]), np.float32), 0
+
+    def step(self, ids: NDArray[np.int64], _mask: NDArray[np.int64]) -> tuple[Any, Streams]:
+        """Return the logits of a step; no streams were saved."""
+        if len(ids) != len(self.logits):
+            message = f"the prompt has {count_text(len(ids), 'row')}, and the saved logits have {len(self.logits)}."
+            raise AlignmentError(message, advice="Give the ids that they are of.")
+        self._number += 1
+        return self.logits[:, self._number - 1 : self._number], []
+
+    def window(self, _stem: Stem) -> int:
+        """Return 0: nobody knows."""
+        return 0
+
+    def caches(self, _stem: Stem, _total: int) -> Streams:
+        """Return none."""
+        return []
+
+
 class _ModelSide:
     """A model that runs step by step: with the streams of its layers, or fed with those of another."""
 
@@ -304,8 +446,9 @@ class _ModelSide:
             message = f"{model.name} has no states that are carried from step to step."
             raise AlignmentError(message, advice="Name them, state={input: output}, or export it with its caches.")
         self.operators = {op for op, _ in graph.operators}
-        stems = tuple(feed) or stems_of(graph, loop.logits)
+        stems = self._stems = tuple(feed) or stems_of(graph, loop.states)
         variant, self._outputs = with_streams(model, stems, feed=bool(feed))
+        self.loop, self.windows = loop, windows_of(graph)
         self._loop, self._run, self._states = Loop(variant, loop.states), session(variant), dict[str, Any]()
 
     def step(
@@ -317,6 +460,17 @@ class _ModelSide:
         self._states = loop.next_states(results)
         arrays = [np.asarray(results[name], np.float32) for name in (loop.logits, *self._outputs)]
         return arrays[0], arrays[1:]
+
+    def window(self, stem: Stem) -> int:
+        """Return the window of an attention, 0 where it sees all."""
+        return next((other.window for other in self._stems if other.label == stem.label), 0)
+
+    def caches(self, stem: Stem, total: int) -> Streams:
+        """Return the keys and the values of an attention after so many tokens; none if they are not known."""
+        names = {output: name for name, output in self._loop.states.items()}
+        ours = next((other for other in self._stems if other.label == stem.label), stem)
+        arrays = (self._loop.valid(names[output], self._states, total) for output in ours.presents if output in names)
+        return [np.asarray(array, np.float32) for array in arrays]
 
 
 class _ModuleSide:
@@ -338,6 +492,10 @@ class _ModuleSide:
             raise AlignmentError(message, advice="Call module.eval() first.")
         # transformers 5.24 renamed it
         self._word = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
+        # one as long as the model can read ends nowhere
+        self._config = getattr(module, "config", None)
+        size, most = (getattr(self._config, name, 0) or 0 for name in ("sliding_window", "max_position_embeddings"))
+        self.windows = [size] if 0 < size < most - 64 else []
         self._layers = max(alike, key=lambda layers: sum(p.numel() for p in layers.parameters()))
 
     def step(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Any, Streams]:
@@ -348,24 +506,27 @@ class _ModuleSide:
             return args[0] if args else kwargs["hidden_states"]
 
         def before_layer(_module: Any, args: Any, kwargs: Any) -> None:
+            norms.clear()
             streams.append(tensor_of(args, kwargs))
 
-        def before_norm(_module: Any, args: Any, kwargs: Any) -> None:
-            norms.append(tensor_of(args, kwargs))
+        def after_norm(_module: Any, args: Any, kwargs: Any, output: Any) -> None:
+            norms.append((output, tensor_of(args, kwargs)))
 
-        def before_mlp(_module: Any, _args: Any, _kwargs: Any) -> None:
-            streams.extend(norms[-1:])  # the stream, as the norm before the MLP read it
+        def before_half(_module: Any, args: Any, kwargs: Any) -> None:
+            tensor = tensor_of(args, kwargs)  # the stream, or a norm of it
+            stream = next((value for output, value in norms if output is tensor), tensor)
+            streams.extend([] if stream is streams[-1] else [stream])
 
         def after(_module: Any, _args: Any, output: Any) -> None:
             streams.append(output[0] if isinstance(output, tuple) else output)
 
         for layer in self._layers:
             hooks.append(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
-            children = {name: child for name, child in layer.named_children() if [*child.parameters()]}
-            norms_of = [child for name, child in children.items() if "norm" in name]
-            others = [child for name, child in children.items() if "norm" not in name and "attn" not in name]
-            for some, hook in ((norms_of, before_norm), (others[:1], before_mlp)):
-                hooks += [child.register_forward_pre_hook(hook, with_kwargs=True) for child in some]
+            for name, child in layer.named_children():
+                if "norm" in name:
+                    hooks.append(child.register_forward_hook(after_norm, with_kwargs=True))
+                elif [*child.parameters()]:
+                    hooks.append(child.register_forward_pre_hook(before_half, with_kwargs=True))
         hooks.append(self._layers[-1].register_forward_hook(after))
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
         feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
@@ -380,3 +541,14 @@ class _ModuleSide:
         self._cache = output[self._word]
         arrays = [tensor.float().cpu().numpy() for tensor in (output.logits, *streams)]
         return arrays[0], arrays[1:]
+
+    def window(self, stem: Stem) -> int:
+        """Return the window of an attention as the configuration says, 0 where it sees all."""
+        kinds = dict(enumerate(getattr(self._config, "layer_types", None) or ()))
+        return 0 if "full" in kinds.get(stem.layer, "") else max(self.windows, default=0)
+
+    def caches(self, stem: Stem, _total: int) -> Streams:
+        """Return the keys and the values of an attention; none if they are not known."""
+        layer = dict(enumerate(getattr(self._cache, "layers", ()))).get(stem.layer)
+        tensors = (getattr(layer, "keys", None), getattr(layer, "values", None))
+        return [tensor.float().cpu().numpy() for tensor in tensors if tensor is not None]

@@ -1,14 +1,15 @@
-"""The layers of a decoder in a fused graph, and the graph with every layer fed from outside.
+"""The layers of a decoder, and its graph with every half of a layer fed from outside.
 
-No name and no value is looked at: from each attention the walk goes back to the product that makes its queries, whose
-input is the layer's first norm; the stream of residuals passes through the norms, whose fused form (a Skip…) also adds.
-With the stream given at each norm, one run computes what every half of a layer makes of what it should have read.
+No name and no value is looked at: the stream of residuals is the longest chain of sums of a value and of what is made
+of it, by an Add or by a norm that adds (Skip…). A half that reads a state mixes tokens, and begins a layer. With the
+stream given behind each sum, one run computes what every half of a layer makes of what it should have read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import onnx
 from onnx import ModelProto, helper
@@ -19,45 +20,76 @@ from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, with_proto
 
 ATTENTIONS: Final = ("GroupQueryAttention", "MultiHeadAttention", "Attention", "PagedAttention")
-_NORMS: Final = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization")
-"""Norms as they are alone; behind "Skip" those that add two tensors first."""
 CUT: Final = "onnx_nb.stream."
 """Prefix of the inputs that are added."""
 
 
 @dataclass(frozen=True)
 class Stem:
-    """A place where the stream of residuals is normalized: before an attention, before an MLP, or at the end."""
+    """A place of the stream of residuals: behind the embedding, and behind each half of a layer."""
 
     tensor: str
-    """The stream before the norm: the result of what is `part` of `layer`; empty at a fused norm that drops it."""
+    """The stream; empty at a fused norm that drops it."""
     norm: int
-    """The node that normalizes it."""
-    layer: int
-    """The layer whose part made it; −1 for the embedding."""
-    part: str
-    """"embedding", "attention" or "mlp"."""
-
-    @property
-    def label(self) -> str:
-        """As "layer 3 attention"."""
-        return self.part if self.layer < 0 else f"layer {self.layer} {self.part}"
+    """The node that adds and normalizes, if it is fused; −1 where the stream is made by another node."""
+    label: str
+    """What made it: "embedding", "layer 3 attention", "layer 3 mlp"; "mixer" for another half that reads a state."""
+    layer: int = -1
+    window: int = 0
+    """Tokens that the attention sees; 0 for all."""
+    presents: tuple[str, ...] = ()
+    """The states that are written: the keys and the values of an attention."""
 
 
-def stems_of(graph: Graph, logits: str) -> tuple[Stem, ...]:
-    """Return the stems of a decoder, in order; empty if the graph has none that are known."""
-    attentions = [node for node in graph.order.tolist() if graph.op_type(node) in ATTENTIONS]
-    heads = [_norm_before(graph, node) for node in attentions] + [_norm_before(graph, -1, graph.value(logits))]
-    if len(heads) < 2 or min(heads) < 0:
+class _Sum(NamedTuple):
+    """A sum of a value and of what is made of it."""
+
+    adder: int
+    stream: int
+    """The value that it adds to."""
+    nodes: frozenset[int]
+    """The nodes that make the other summand of it."""
+    before: _Sum | None
+    length: int
+
+
+def stems_of(graph: Graph, states: Mapping[str, str]) -> tuple[Stem, ...]:
+    """Return the stems of a decoder that carries states, input → output, in order; empty if none is known."""
+    sums, longest = dict[int, _Sum](), None
+    for node in graph.order.tolist():
+        inputs, outputs, op = graph.node_inputs(node).tolist(), graph.node_outputs(node).tolist(), graph.op_type(node)
+        if op in {"Cast", "Identity"} and inputs[0] in sums:
+            sums[outputs[0]] = sums[inputs[0]]
+        if node >= graph.main_count or len(inputs) < 2 or not (op == "Add" or op.startswith("Skip")):
+            continue
+        for stream, branch in (inputs[:2], inputs[1::-1]):
+            if nodes := _nodes_between(graph, stream, branch):
+                before = sums.get(stream)
+                link = _Sum(node, stream, nodes, before, before.length + 1 if before else 1)
+                sums.update(dict.fromkeys((value for value in outputs if value >= 0), link))
+                longest = link if longest is None or link.length > longest.length else longest
+    chain = list[_Sum]()
+    while longest is not None:
+        chain.insert(0, longest)
+        longest = longest.before
+    pasts = _pasts(graph, states)
+    mixes = [any(not pasts.isdisjoint(graph.node_inputs(node).tolist()) for node in link.nodes) for link in chain]
+    if not any(mixes):
         return ()
-    stems = list[Stem]()
-    for layer, (head, following, attention) in enumerate(zip(heads, heads[1:], attentions, strict=False)):
-        middle = _middle(graph, head, following, attention)
-        if middle < 0:
-            return ()
-        stems.append(Stem(_stream(graph, head), head, layer - 1, "mlp" if layer else "embedding"))
-        stems.append(Stem(_stream(graph, middle), middle, layer, "attention"))
-    return (*stems, Stem(_stream(graph, heads[-1]), heads[-1], len(attentions) - 1, "mlp"))
+    streams = [graph.value_names[link.stream] for link in chain]
+    outputs = graph.node_outputs(chain[-1].adder).tolist()
+    if not graph.op_type(chain[-1].adder).startswith("Skip"):
+        streams.append(graph.value_names[outputs[0]])
+    else:
+        streams.append(graph.value_names[outputs[3]] if len(outputs) > 3 and outputs[3] >= 0 else "")
+    stems = [Stem(streams[0], -1, "embedding")]
+    for link, tensor, (label, layer, window) in zip(chain, streams[1:], _halves(graph, chain, mixes), strict=True):
+        values = {value for node in link.nodes for value in graph.node_outputs(node).tolist()}
+        presents = tuple(name for name in states.values() if graph.value(name) in values)
+        result = graph.value_names[int(graph.node_outputs(link.adder)[0])]
+        is_fused = graph.op_type(link.adder).startswith("Skip") and tensor != result
+        stems.append(Stem(tensor, link.adder if is_fused else -1, label, layer, window, presents))
+    return tuple(stems)
 
 
 def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[Model, list[str]]:
@@ -72,13 +104,12 @@ def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[
     nodes, outputs, more = proto.graph.node, list[str](), list[onnx.NodeProto]()
     for number, stem in enumerate(stems):
         norm = nodes[stem.norm]
-        is_fused = norm.op_type.startswith("Skip")
-        if is_fused and not stem.tensor:
+        if not stem.tensor:
             norm.output.extend([""] * (4 - len(norm.output)))
             norm.output[3] = f"{CUT}{number}.sum"
         stream = stem.tensor or norm.output[3]
         outputs.append(stream)
-        kind = graph.type_of(int(graph.node_outputs(stem.norm)[0]))
+        kind = graph.type_of(graph.value(stem.tensor) if stem.tensor else int(graph.node_outputs(stem.norm)[0]))
         elem_type = kind.elem_type or onnx.TensorProto.FLOAT
         proto.graph.output.append(helper.make_tensor_value_info(stream, elem_type, None))
         if not feed:
@@ -89,7 +120,7 @@ def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[
             for place, name in enumerate(node.input):
                 if name == stream:
                     node.input[place] = feed_name
-        if is_fused:
+        if stem.norm >= 0:
             result, norm.output[0] = norm.output[0], f"{feed_name}.unused"
             scale = [name for name in norm.input[2 : 3 if "Simplified" in norm.op_type else 4] if name]
             plain = norm.op_type.removeprefix("Skip")
@@ -106,50 +137,49 @@ def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[
 
 def windows_of(graph: Graph) -> list[int]:
     """Return the window of the attention of each layer in tokens, 0 where it sees all."""
-    sizes = []
-    for node in graph.order.tolist():
-        if graph.op_type(node) in ATTENTIONS:
-            values = {entry.name: entry.i for entry in graph.nodes[node].attribute}
-            sizes.append(max(values.get("local_window_size", 0), 0))
-    return sizes
+    return [_window(graph, node) for node in graph.order.tolist() if graph.op_type(node) in ATTENTIONS]
 
 
-def _norm_before(graph: Graph, node: int, value: int = -1) -> int:
-    """Return the norm before the product that makes the first input of a node, or a value; −1 if there is none."""
-    value = int(graph.node_inputs(node)[0]) if node >= 0 else value
-    has_product = False
-    for _ in range(64):
-        maker = int(graph.producer[value]) if value >= 0 else -1
-        if maker < 0:
-            return -1
-        op = graph.op_type(maker)
-        if has_product and op.removeprefix("Skip") in _NORMS:
-            return maker
-        has_product = has_product or op.startswith(("MatMul", "Gemm", "FusedMatMul", "QLinearMatMul"))
-        value = int(graph.node_inputs(maker)[0])
-    return -1
+def _window(graph: Graph, node: int) -> int:
+    sizes = (entry.i for entry in graph.nodes[node].attribute if entry.name == "local_window_size")
+    return max(next(sizes, 0), 0)
 
 
-def _middle(graph: Graph, head: int, following: int, attention: int) -> int:
-    """Return the norm between two heads that normalizes the stream after the attention; −1 if there is none."""
-    rank = graph.rank
-    reach, todo = set[int](), [int(graph.node_outputs(attention)[0])]
+def _nodes_between(graph: Graph, stream: int, branch: int) -> frozenset[int]:
+    """Return the nodes that make a value of another one and others; none if it is not made of that one."""
+    if min(stream, branch) < 0 or stream == branch:
+        return frozenset()
+    maker = int(graph.producer[stream])
+    floor, nodes, todo, is_reached = int(graph.rank[maker]) if maker >= 0 else -1, set[int](), [branch], False
     while todo:
-        for node in graph.consumers(todo.pop()).tolist():
-            if node in reach or rank[node] >= rank[following]:
-                continue
-            reach.add(node)
-            todo += [value for value in graph.node_outputs(node).tolist() if value >= 0]
-    norms = [node for node in reach if graph.op_type(node).removeprefix("Skip") in _NORMS and node != head]
-    fused = [node for node in norms if graph.op_type(node).startswith("Skip")]
-    makers = {node: int(graph.producer[int(graph.node_inputs(node)[0])]) for node in norms}
-    streams = fused or [node for node, maker in makers.items() if maker >= 0 and graph.op_type(maker) == "Add"]
-    return min(streams, key=lambda node: int(rank[node]), default=-1)
+        value = todo.pop()
+        node = int(graph.producer[value]) if value >= 0 else -1
+        is_reached = is_reached or value == stream or node == maker >= 0
+        if node >= 0 and node not in nodes and graph.rank[node] > floor:
+            nodes.add(node)
+            todo += graph.node_inputs(node).tolist()
+    return frozenset(nodes if is_reached else ())
 
 
-def _stream(graph: Graph, norm: int) -> str:
-    """Return the stream that a norm normalizes; empty if it is added inside and not given out."""
-    if not graph.op_type(norm).startswith("Skip"):
-        return graph.value_names[int(graph.node_inputs(norm)[0])]
-    outputs = graph.node_outputs(norm).tolist()
-    return graph.value_names[outputs[3]] if len(outputs) > 3 and outputs[3] >= 0 else ""
+def _pasts(graph: Graph, states: Collection[str]) -> set[int]:
+    """Return the values that are states, or made of states and weights only."""
+    pasts, is_constant = {graph.value(name) for name in states}, graph.constant_values
+    for node in graph.order.tolist():
+        inputs = [value for value in graph.node_inputs(node).tolist() if value >= 0 and not is_constant[value]]
+        if inputs and pasts.issuperset(inputs):
+            pasts.update(graph.node_outputs(node).tolist())
+    return pasts - {-1}
+
+
+def _halves(graph: Graph, chain: list[_Sum], mixes: list[bool]) -> Iterator[tuple[str, int, int]]:
+    """Yield what each sum adds, as "layer 3 attention", its layer, and the window of its attention."""
+    layer, counts, is_parallel = -1, dict[str, int](), all(mixes)
+    for number, (link, is_mixer) in enumerate(zip(chain, mixes, strict=True)):
+        if number == 0 or (is_mixer and (is_parallel or not mixes[number - 1])):
+            layer, counts = layer + 1, {}
+        attentions = [node for node in link.nodes if graph.op_type(node) in (*ATTENTIONS, "Softmax")]
+        part = ("attention" if attentions else "mixer") if is_mixer else "mlp"
+        part = f"{part} and mlp" if is_parallel else part
+        counts[part] = counts.get(part, 0) + 1
+        label = f"layer {layer} {part}" + (f" {counts[part]}" if counts[part] > 1 else "")
+        yield label, layer, max((_window(graph, node) for node in attentions), default=0)
