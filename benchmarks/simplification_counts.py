@@ -4,7 +4,7 @@ Each architecture of `tests.architectures` is exported by TorchScript's exporter
 dynamic and with fixed sizes. Nodes are counted with those of subgraphs and functions and without Constant nodes, which
 are a way to write an initializer. The result of onnx_nb is verified on random feeds of several sizes, without
 onnxruntime's optimizations. A result of another tool is no count to reach if it computes something else or does not run
-("wrong"), or if it has operators that the standard lacks ("contrib"; onnx_nb makes such for target="onnxruntime" only).
+("wrong"), or if it has operators that the standard lacks ("contrib").
 Exports and the results of other tools are cached under build/models. One rule is missing: of fixed sizes, onnxsim and
 onnxslim write MatMul and Add as Gemm between Reshapes that merge with their neighbors (swin and detr, 3 to 5 nodes).
 Run ``python -m benchmarks.simplification_counts [ARCHITECTURE …]``; it fails if onnx_nb has more nodes than the better

@@ -309,7 +309,6 @@ def reduce(script: Script, model: str, check: str, save: str | None = None, **op
     _SHAPES,
     _CONSTANTS,
     _several("--skip", text="Step or rule to skip; see onnx_nb.rules().", metavar="RULE"),
-    _option("--target", text="Operators that may be produced.", type=click.Choice(("onnx", "onnxruntime"))),
     _option("--check-n", text="Random feeds of the verification; 3 by default.", type=click.IntRange(min=0)),
     RUN[0],
     RUN[2],

@@ -122,7 +122,6 @@ def test_variables_files_options_tensors_and_metrics_are_completed(shell: Any) -
     line = "%onnx_extract one.onnx --outputs "
     assert f"{line}layers.0/relu:0" in completed(shell, f"{line}layers.0/relu:")  # Jedi adds names of Python
     assert "%onnx_compare one one --fail sqnr" in completed(shell, "%onnx_compare one one --fail sq")
-    assert "%onnx_simplify one --target onnxruntime" in completed(shell, "%onnx_simplify one --target onnxr")
 
 
 def test_a_kernel_completes_and_shows() -> None:

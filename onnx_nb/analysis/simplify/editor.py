@@ -267,17 +267,16 @@ class Editor(KnownGraph):
         attributes: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
-        domain: str = "",
         before: bool = False,
         at: Op | None = None,
         like: Op | None = None,
     ) -> Op:
         """Add a node in the place of the last of ``olds``, ``before`` it or ``at`` another; metadata as in ``like``."""
         last = at or olds[-1]
-        like = like or next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
         proto = NodeProto()
+        like = like or next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
         proto.CopyFrom(like.proto)
-        proto.op_type, proto.domain = op_type, domain
+        proto.op_type, proto.domain = op_type, ""
         if name is not None:
             proto.name = name
         del proto.attribute[:]
@@ -288,8 +287,6 @@ class Editor(KnownGraph):
         new.credit(origin for op in olds for origin in op.origins())
         if before:
             last.place = (*last.place, 1)
-        if domain:
-            self.opsets.setdefault(domain, 1)
         self._change.added.append(new)
         for value in new.outputs:
             former = self.maker(value)

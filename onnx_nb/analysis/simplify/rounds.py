@@ -32,7 +32,6 @@ from onnx_nb.analysis.simplify import rules_redundancy
 from onnx_nb.analysis.simplify.editor import Change, Editor, Rule
 from onnx_nb.analysis.simplify.known_graph import FLOATS, MAIN, Array, NodeIds, Op, Place, first_ids, label
 from onnx_nb.analysis.simplify.rules_fusion import FUSIONS
-from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -92,8 +91,7 @@ def rules() -> dict[str, str]:
     """
     folding = {"fold_constants": "Run nodes whose inputs are constant, and store their results"}
     standard = {rule.name: rule.does for rule in sorted(RULES, key=lambda rule: rule.name not in FOLDING)}
-    contrib = {rule.name: f"{rule.does}; for onnxruntime only" for rule in CONTRIB}
-    return {**folding, **standard, **rules_redundancy.CLEANING, **contrib}
+    return {**folding, **standard, **rules_redundancy.CLEANING}
 
 
 def skipped_names(skip: Iterable[str]) -> frozenset[str]:
@@ -128,12 +126,10 @@ class Step:
 class Rounds:
     """Simplifies the graphs of a model, one after another."""
 
-    def __init__(
-        self, skipped: frozenset[str], *, contrib: bool, quantizing: bool, budget: int, tell: Progress, trace: bool
-    ) -> None:
+    def __init__(self, skipped: frozenset[str], *, quantizing: bool, budget: int, tell: Progress, trace: bool) -> None:
         self.infer, self.fold, self.optimize = (stage not in skipped for stage in STAGES)
         self.skipped = skipped if self.fold else skipped | set(FOLDING)
-        self.contrib, self.quantizing, self.budget, self.tell, self.trace = contrib, quantizing, budget, tell, trace
+        self.quantizing, self.budget, self.tell, self.trace = quantizing, budget, tell, trace
         self.steps: list[Step] = []
         self.changes: list[Change] = []
         self.left: list[Unfolded] = []
@@ -186,12 +182,6 @@ class Rounds:
             if len(net.changes) == count:
                 break
             model, ids = net.model()
-        if self.contrib and self.optimize:
-            # last, as other rules know only standard operators
-            count = self._learn(net, model, ids)
-            self._apply(net, CONTRIB)
-            if len(net.changes) > count:
-                model, ids = net.model()
         self.left += left
         if net.changes:
             self.changes += net.changes

@@ -53,7 +53,6 @@ Axes = Mapping[int, str] | Sequence[int]
 
 BUDGET: Final = 1 << 20
 """Default number of bytes by which constant folding may enlarge a model."""
-TARGETS: Final = ("onnx", "onnxruntime")
 RTOL, ATOL = 1e-4, 1e-5
 ROUNDINGS: Final = 8
 """Roundings of the coarsest type on the way to an output by which the output may differ."""
@@ -169,7 +168,6 @@ def simplify(
     dynamic_axes: Mapping[str, Axes] | None = None,
     constants: Mapping[str, Any] | None = None,
     skip: Iterable[str] = (),
-    target: str = "onnx",
     size_budget: int = BUDGET,
     fold_quantization: bool = False,
     keep_inputs: bool = True,
@@ -204,9 +202,6 @@ def simplify(
         Steps to skip: names of `rules`, keys of single changes, ``"rewrites"`` (only fold), ``"constant_folding"``,
         ``"shape_inference"`` (trust only the types that the model declares). Rule names of onnxoptimizer, onnxsim and
         onnxslim are also accepted.
-    target
-        ``"onnx"`` produces only standard operators; ``"onnxruntime"`` also fused operators of ``com.microsoft`` for
-        which onnxruntime has a kernel on every processor.
     size_budget
         Maximum number of bytes by which all folding together may enlarge the model.
     fold_quantization
@@ -262,9 +257,6 @@ def simplify(
     for name in ("check_n", "rtol", "atol", "size_budget"):
         if not arguments[name] >= 0:  # NaN is not
             raise SimplificationError(f"{name} is {arguments[name]!r:.80}, and must be a number from 0.")
-    if target not in TARGETS:
-        targets = ", ".join(map(quoted, TARGETS))
-        raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {targets}.")
     skips = skipped_names(skip)
     feeds = list(feeds) if isinstance(feeds, Iterator) else feeds
     options = {name: value for name, value in arguments.items() if name not in ("model", "progress")}
@@ -280,8 +272,7 @@ def simplify(
     overridable = [] if is_old else [tensor for tensor in initializers if plain_text(tensor.name) in inputs]
     weights = [tensor for tensor in initializers if plain_text(tensor.name) not in inputs]
     start = with_weights(draft, weights) if overridable else draft
-    contrib = target == "onnxruntime"
-    rounds = Rounds(skips, contrib=contrib, quantizing=fold_quantization, budget=size_budget, tell=tell, trace=trace)
+    rounds = Rounds(skips, quantizing=fold_quantization, budget=size_budget, tell=tell, trace=trace)
     try:
         rewritten = rounds.run(start)
     except BROKEN:

@@ -436,183 +436,9 @@ IMAGE = "float[1,2,5,5] x, float[1,2,3,3] z"
 HEAD_16 = '<ir_version: 8, opset_import: ["": 16]>'
 HEAD_20 = '<ir_version: 9, opset_import: ["": 20]>'
 
-# (rule, a graph in which it applies, operators after, one in which it must not[, head])
-FOR_ONNXRUNTIME: list[tuple[str, str, list[str], str, str]] = [
-    (
-        "fuse_gelu",
-        f"g ({FLOATS}) => (float[2,3,4] y) <{HALF}> {{ {ERF}  y = Mul(f, half) }}",
-        ["com.microsoft.Gelu"],
-        f"g ({FLOATS}) => (float[2,3,4] y) <{HALF}> {{ {ERF}  y = Mul(f, two) }}",
-        HEAD,
-    ),
-    (
-        "fuse_gelu",
-        (
-            f"g ({FLOATS}) => (float[2,3,4] y) <{HALF}> {{ a = Div(x, root)  c = Erf(a)  d = Add(one, c)  "
-            "h = Mul(half, x)  y = Mul(d, h) }"
-        ),
-        ["Gelu"],
-        f"g ({FLOATS}) => (float[2,3,4] y, float[2,3,4] d) <{HALF}> {{ {ERF}  y = Mul(f, half) }}",
-        HEAD_20,
-    ),
-    (
-        "fuse_gelu",
-        (
-            f"g ({FLOATS}) => (float[2,3,4] y) <{HALF}, float three = {{3}}, float k = {{0.044715}}, "
-            "float root_two_over_pi = {0.7978845608}> { q = Pow(x, three)  l = Mul(q, k)  i = Add(x, l)  "
-            "a = Mul(i, root_two_over_pi)  c = Tanh(a)  d = Add(c, one)  f = Mul(x, d)  y = Mul(f, half) }"
-        ),
-        ["com.microsoft.FastGelu"],
-        (
-            f"g ({FLOATS}) => (float[2,3,4] y) <{HALF}, float three = {{3}}, float k = {{0.05}}, "
-            "float root_two_over_pi = {0.7978845608}> { q = Pow(x, three)  l = Mul(q, k)  i = Add(x, l)  "
-            "a = Mul(i, root_two_over_pi)  c = Tanh(a)  d = Add(c, one)  f = Mul(x, d)  y = Mul(f, half) }"
-        ),
-        HEAD,
-    ),
-    (
-        "fuse_quick_gelu",
-        f"g ({FLOATS}) => (float[2,3,4] y) <float k = {{1.702}}> {{ a = Mul(x, k)  c = Sigmoid(a)  y = Mul(x, c) }}",
-        ["com.microsoft.QuickGelu"],
-        f"g ({FLOATS}, float[2,3,4] z) => (float[2,3,4] y) {{ c = Sigmoid(x)  y = Mul(z, c) }}",
-        HEAD,
-    ),
-    (
-        "fuse_bias_gelu",
-        f"g ({FLOATS}) => (float[2,3,4] y) <{VECTORS}> {{ a = Add(x, b)  y = Gelu(a) }}",
-        ["com.microsoft.BiasGelu"],
-        f'g ({FLOATS}) => (float[2,3,4] y) <{VECTORS}> {{ a = Add(x, b)  y = Gelu <approximate = "tanh"> (a) }}',
-        HEAD_20,
-    ),
-    (
-        "fuse_layer_normalization",
-        f"g ({FLOATS}) => (float[2,3,4] y) <{HALF}, {VECTORS}> {{ {NORM}  y = Add(o, b) }}",
-        ["LayerNormalization"],
-        (
-            f"g (float[2,4,4] x) => (float[2,4,4] y) <{HALF}, {VECTORS}> "
-            f"{{ {NORM.replace('[-1]> (x)', '[-2]> (x)')}  y = Add(o, b) }}"
-        ),
-        HEAD,
-    ),
-    (
-        "fuse_skip_layer_normalization",
-        (
-            "g (float[2,3,4] t, float[2,3,4] u) => (float[2,3,4] y, float[2,3,4] k) "
-            f"<{HALF}, {VECTORS}, float[4] h = {{4, 3, 2, 1}}> "
-            f"{{ i = Add(h, u)  x = Add(t, i)  k = Exp(x)  {NORM}  y = Add(o, b) }}"
-        ),
-        ["com.microsoft.SkipLayerNormalization", "Exp"],
-        (
-            "g (float[2,3,4] t, float[4] u) => (float[2,3,4] y, float[2,3,4] k) "
-            f"<{HALF}, {VECTORS}> {{ x = Add(t, u)  k = Exp(x)  {NORM}  y = Add(o, b) }}"
-        ),
-        HEAD_16,
-    ),
-    (
-        "fuse_skip_layer_normalization",
-        (
-            f"g (float[2,3,4] t, float[2,3,4] u) => (float[2,3,4] y) <{HALF}, {VECTORS}> "
-            "{ x = Add(t, u)  p = Mul(x, x)  v = ReduceMean <axes = [-1]> (p)  w = Add(v, e)  r = Sqrt(w)  "
-            "i = Reciprocal(r)  y = Mul(x, i) }"
-        ),
-        ["com.microsoft.SkipSimplifiedLayerNormalization"],
-        (
-            f"g (float[2,3,4] t, float[2,3,4] u) => (float[2,3,4] y) <{HALF}, {VECTORS}> "
-            "{ x = Add(t, u)  p = Mul(x, x)  v = ReduceMean <axes = [-1]> (p)  w = Add(v, e)  r = Sqrt(w)  "
-            "i = Reciprocal(r)  y = Mul(t, i) }"
-        ),
-        HEAD,
-    ),
-    (
-        "fuse_scale_and_transpose_into_matmul",
-        (
-            f"g (float[2,3,4] q, float[2,5,4] k) => (float[2,3,5] y) <{HALF}> "
-            "{ a = Mul(q, half)  t = Transpose <perm = [0, 2, 1]> (k)  p = MatMul(a, t)  y = Div(p, two) }"
-        ),
-        ["com.microsoft.FusedMatMul"],
-        (
-            "g (float[2,3,4] q, float[5,2,4] k) => (float[2,3,5] y) <float[5] s = {1, 2, 3, 4, 5}> "
-            "{ t = Transpose <perm = [1, 2, 0]> (k)  p = MatMul(q, t)  y = Div(p, s) }"
-        ),
-        HEAD,
-    ),
-    (
-        "fuse_add_into_conv",
-        f"g ({IMAGE}) => (float[1,2,3,3] y) <{W}> {{ a = Conv(x, w)  y = Add(z, a) }}",
-        ["com.microsoft.FusedConv"],
-        f"g (float[1,2,5,5] x, float[1,1,3,3] z) => (float[1,2,3,3] y) <{W}> {{ a = Conv(x, w)  y = Add(z, a) }}",
-        HEAD,
-    ),
-    (
-        "fuse_activation_into_conv",
-        f"g ({IMAGE}) => (float[1,2,3,3] y) <{W}> {{ a = Conv(x, w)  c = Add(a, z)  y = LeakyRelu <alpha = 0.3> (c) }}",
-        ["com.microsoft.FusedConv"],
-        f"g ({IMAGE}) => (float[1,2,3,3] y, float[1,2,3,3] a) <{W}> {{ a = Conv(x, w)  y = Relu(a) }}",
-        HEAD,
-    ),
-    (
-        "fuse_activation_into_conv",
-        (
-            f"g (float[1,2,5,5] x) => (float[1,2,3,3] y) <{W}, float low = {{-1}}, float high = {{2}}> "
-            "{ a = Conv(x, w)  y = Clip(a, low, high) }"
-        ),
-        ["com.microsoft.FusedConv"],
-        f"g (float[1,2,5,5] x, float low) => (float[1,2,3,3] y) <{W}> {{ a = Conv(x, w)  y = Clip(a, low) }}",
-        HEAD,
-    ),
-    (
-        "fuse_activation_into_gemm",
-        "g (float[2,3] x, float[3,2] w) => (float[2,2] y) { a = Gemm <alpha = 0.5> (x, w)  y = LeakyRelu(a) }",
-        ["com.microsoft.FusedGemm"],
-        "g (double[2,3] x, double[3,2] w) => (double[2,2] y) { a = Gemm <alpha = 0.5> (x, w)  y = Relu(a) }",
-        HEAD,
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("rule", "text", "after", "other", "head"), FOR_ONNXRUNTIME, ids=[case[0] for case in FOR_ONNXRUNTIME]
-)
-def test_a_rule_for_onnxruntime_applies_where_it_should_and_nowhere_else(
-    rule: str, text: str, after: list[str], other: str, head: str
-) -> None:
-    model = parsed(text, head)
-    s = onnx_nb.simplify(model, target="onnxruntime")
-    assert rule in {change.rule for change in s.changes}
-    assert [f"{n.domain}.{n.op_type}".lstrip(".") for n in s.model.proto.graph.node] == after
-    assert s.verified, s.verification
-    assert same_outputs(model, s.model)
-    # only standard operators unless asked for; each change can be undone
-    assert not {change.rule for change in onnx_nb.simplify(model).changes} & FOR_IT
-    keys = [change.key for change in s.changes if change.rule == rule]
-    undone = onnx_nb.simplify(model, target="onnxruntime", skip=keys)
-    assert undone.verified
-    assert not set(keys) & {change.key for change in undone.changes}
-    untouched = onnx_nb.simplify(parsed(other, head), target="onnxruntime")
-    assert rule not in {change.rule for change in untouched.changes}
-    assert untouched.verified, untouched.verification
-
-
-FOR_IT = {case[0] for case in FOR_ONNXRUNTIME}
-
-
-def test_operators_of_onnxruntime_are_imported() -> None:
-    text = """g (float[2] x) => (float[2] y) { y = local.f (x) }
-        <domain: "local", opset_import: ["": 17]> f (a) => (d) {
-            s = Size(a)  c = Cast <to = 1> (s)  e = Sigmoid(c)  f = Mul(c, e)  d = Add(a, f) }"""
-    s = onnx_nb.simplify(parsed(text), target="onnxruntime")
-    assert s.verified, s.verification
-    (function,) = s.model.proto.functions
-    used = {node.domain for node in function.node}
-    assert "com.microsoft" in used
-    assert used <= {entry.domain for entry in function.opset_import}
-    assert used <= {entry.domain for entry in s.model.proto.opset_import}
-    with pytest.raises(onnx_nb.SimplificationError, match=r"'tensorrt'.*'onnx', 'onnxruntime'"):
-        onnx_nb.simplify(models.one_node(), target="tensorrt")
-
 
 def test_every_rule_is_tested_and_listed() -> None:
-    assert set(onnx_nb.rules()) == {case[0] for case in APPLIES} | TESTED_ELSEWHERE | FOR_IT
+    assert set(onnx_nb.rules()) == {case[0] for case in APPLIES} | TESTED_ELSEWHERE
     assert all(line and "\n" not in line and not line.endswith(".") for line in onnx_nb.rules().values())
 
 
@@ -716,7 +542,6 @@ def test_names_metadata_and_documentation_stay_and_merged_nodes_list_their_origi
     assert all(len(_merged(node)) >= 3 for node in joined)
 
 
-@pytest.mark.parametrize("target", ["onnx", "onnxruntime"])
 @pytest.mark.parametrize(
     "make",
     [
@@ -734,13 +559,13 @@ def test_names_metadata_and_documentation_stay_and_merged_nodes_list_their_origi
         *("control flow", "detection", "densenet"),
     ],
 )
-def test_every_node_that_stays_keeps_its_metadata(make: Any, target: str) -> None:
+def test_every_node_that_stays_keeps_its_metadata(make: Any) -> None:
     model = onnx.load(make())
     before = {node.name: node for node in all_nodes(model.graph.node) if node.name}
     for number, node in enumerate(before.values()):
         node.doc_string = f"documentation {number}"
         node.metadata_props.add(key="a key of the user's", value=f"value {number}")
-    s = onnx_nb.simplify(model, check_n=0, target=target)
+    s = onnx_nb.simplify(model, check_n=0)
     stayed = 0
     for node in all_nodes(s.model.proto.graph.node):
         if node.name not in before:
@@ -895,12 +720,11 @@ BROKEN_MODELS = [
 @pytest.mark.parametrize(("body", "error", "said"), BROKEN_MODELS, ids=[case[0] for case in BROKEN_MODELS])
 def test_broken_models_are_named_as_such(body: str, error: type[Exception] | None, said: str) -> None:
     model = parsed(f"g (float[2, 3] x) => (float[2, 3] y) {body}")
-    for target in simplify.TARGETS:
-        if error is None:
-            assert operators(onnx_nb.simplify(model, target=target, check_n=0).model) == ["Relu"]
-            continue
-        with pytest.raises(error, match=said):
-            onnx_nb.simplify(model, target=target)
+    if error is None:
+        assert operators(onnx_nb.simplify(model, check_n=0).model) == ["Relu"]
+        return
+    with pytest.raises(error, match=said):
+        onnx_nb.simplify(model)
 
 
 def test_results_that_would_fill_memory_are_not_folded() -> None:
@@ -1134,16 +958,6 @@ def test_whole_models_compute_the_same(path: Any) -> None:
     assert s.verified, s.verification
     assert sum(s.after.values()) <= sum(s.before.values())
     assert same_outputs(path(), s.model)
-
-
-@pytest.mark.parametrize(("name", "dynamo"), [("vit", False), ("bert", True), ("resnet50", False)])
-def test_whole_models_are_smaller_for_onnxruntime_and_compute_the_same(name: str, *, dynamo: bool) -> None:
-    path = models.exported(name, dynamo=dynamo)
-    s = onnx_nb.simplify(path, target="onnxruntime", check_n=2)
-    assert s.verified, s.verification
-    assert sum(s.after.values()) < sum(onnx_nb.simplify(path, check_n=0).after.values())
-    assert same_outputs(path, s.model)
-    assert any(operator.startswith("com.microsoft.") for operator in s.after)
 
 
 def test_weights_outside_the_file_stay_there(tmp_path: Path) -> None:

@@ -131,9 +131,9 @@ def dynamic() -> ModelProto:
     return model
 
 
-@pytest.mark.parametrize(("model", "target"), [(half(), "onnx"), (dynamic(), "onnxruntime")], ids=["float16", "int8"])
-def test_roundings_inside_are_tolerated(model: ModelProto, target: str) -> None:
-    s = onnx_nb.simplify(model, target=target, feeds=onnx_nb.random_feeds(model, 3))
+def test_roundings_inside_are_tolerated() -> None:
+    model = half()
+    s = onnx_nb.simplify(model, feeds=onnx_nb.random_feeds(model, 3))
     assert len(s.changes) > 0
     (errors,) = s.differences.values()
     # more than float32 explains: this is why the type of the output is not enough
@@ -268,26 +268,6 @@ def test_the_text_on_the_checker_is_true() -> None:
     said = onnx_nb.simplify(invalid).verification
     assert "refuses" in said
     assert "accepts" not in said
-
-
-# --- onnxruntime's kernels -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", ["", "[]", "[n]"])
-def test_operators_of_onnxruntime_get_only_the_ranks_that_they_take(shape: str) -> None:
-    model = parsed(
-        f"""g (float{shape} s) => (float{shape} y)
-        <float c1 = {{0.044715}}, float c2 = {{0.7978845608}}, float half = {{0.5}}, float one = {{1}},
-         float three = {{3}}, float root = {{1.41421356}}>
-        {{ p = Pow(s, three)  a = Mul(p, c1)  b = Add(s, a)  c = Mul(b, c2)  t = Tanh(c)  u = Add(t, one)
-           v = Mul(s, half)  w = Mul(v, u)
-           a2 = Div(w, root)  c3 = Erf(a2)  d = Add(c3, one)  f = Mul(w, d)  g = Mul(f, half)
-           h = Sigmoid(g)  y = Mul(g, h) }}"""
-    )
-    feed = {"s": np.full(3 if shape == "[n]" else (), 0.3, np.float32)}
-    s = onnx_nb.simplify(model, target="onnxruntime", feeds=feed)
-    assert s.verified, s.verification
-    assert ("FastGelu" in operators(s.model)) == (shape == "[n]")
 
 
 # --- depth -----------------------------------------------------------------------------------------------------------
