@@ -220,7 +220,7 @@ def test_precision_counts_only_on_the_way_to_an_output() -> None:
     model = parsed(
         "g (float[n] x) => (float[n] y, float[n] z) { h = Cast <to = 10> (x)  y = Cast <to = 1> (h)  z = Exp(x) }"
     )
-    from onnx_nb.analysis.simplify.simplify import _precision
+    from onnx_nb.analysis.simplify.verification import _precision
 
     assert _precision(onnx_nb.load(model)) == {"y": 2.0**-10, "z": 2.0**-23}
     inside = parsed(
