@@ -12,7 +12,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from docs.gallery import CARDS, write_gallery
-from onnx_nb.analysis.foreign_names import NAMES
+from onnx_nb.analysis.foreign_names import table
 
 if TYPE_CHECKING:
     from docutils.nodes import Node
@@ -85,7 +85,7 @@ class OtherTools(SphinxDirective):
     def run(self) -> list[Node]:
         """Return a section for each tool."""
         tools: dict[str, list[str]] = {}
-        for name, (tool, ours) in NAMES.items():
+        for name, (tool, ours) in ((name, text.split(" ", 1)) for name, text in table("names").items()):
             tools.setdefault(tool, []).append(f"| `{name}` | `onnx_nb.{ours}` |")
         lines = []
         for tool, rows in tools.items():

@@ -6,8 +6,10 @@ from onnx_nb import types as types
 from onnx_nb.analysis.compare.compare import compare as compare
 from onnx_nb.analysis.cost.costs import costs as costs
 from onnx_nb.analysis.cost.summary import summarize as summarize
+from onnx_nb.analysis.edit.edit import edit as edit
 from onnx_nb.analysis.errors import AlignmentError as AlignmentError
 from onnx_nb.analysis.errors import CaptureError as CaptureError
+from onnx_nb.analysis.errors import EditError as EditError
 from onnx_nb.analysis.errors import ExportError as ExportError
 from onnx_nb.analysis.errors import ExternalDataError as ExternalDataError
 from onnx_nb.analysis.errors import ExtractionError as ExtractionError

@@ -19,6 +19,8 @@ from onnx_nb.analysis.cost.summary import OpCount as OpCount
 from onnx_nb.analysis.cost.summary import Port as Port
 from onnx_nb.analysis.cost.summary import ScopeCost as ScopeCost
 from onnx_nb.analysis.cost.summary import Summary as Summary
+from onnx_nb.analysis.edit.edit import Edit as Edit
+from onnx_nb.analysis.edit.edit import EditStep as EditStep
 from onnx_nb.analysis.generate.cache_check import CacheCheck as CacheCheck
 from onnx_nb.analysis.generate.cache_check import PrefillSplit as PrefillSplit
 from onnx_nb.analysis.generate.compare_decoding import DecodingComparison as DecodingComparison

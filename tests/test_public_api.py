@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import onnx_nb
-from onnx_nb.analysis.foreign_names import KEYWORDS, NAMES
+from onnx_nb.analysis.foreign_names import table
 from tests import models
 
 
@@ -37,7 +37,7 @@ def test_classes_of_results_are_in_types() -> None:
 
 ALIASES = {"Count", "Size", "Ints", "Longs", "Floats", "Column", "Number", "Dims", "Key", "NodeIds", "Check"}
 """Names of arrays, numbers, tuples of them, and functions."""
-LITERALS = {"Fault", "What", "Verdict", "Origin", "Scale", "Aggregate", "How"}
+LITERALS = {"Fault", "What", "Verdict", "Proof", "Origin", "Scale", "Aggregate", "How"}
 OTHERS = {
     *[
         "Any",
@@ -108,7 +108,7 @@ def test_names_of_other_tools_are_answered_with_ours() -> None:
         onnx_nb.extract_model  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match=r"Closest names: 'simplify'"):
         onnx_nb.simplfy  # type: ignore[attr-defined]  # noqa: B018
-    for name, (_, ours) in NAMES.items():
+    for name, ours in ((name, text.partition(" ")[2]) for name, text in table("names").items()):
         assert name not in onnx_nb.__all__
         assert ours.split("(")[0].split(".")[0] in {*onnx_nb.__all__, "model"}
 
@@ -125,5 +125,5 @@ def test_keywords_of_other_tools_are_answered_with_ours() -> None:
         onnx_nb.capture(proto, progres=print)  # type: ignore[call-arg]
     functions = [value for name in onnx_nb.__all__ if inspect.isfunction(value := getattr(onnx_nb, name))]
     parameters = {name for function in functions for name in inspect.signature(function).parameters}
-    ours = {each.partition("=")[0] for text in KEYWORDS.values() for each in text.split(" ")}
+    ours = {each.partition("=")[0] for text in table("keywords").values() for each in text.split(" ")}
     assert ours - {"subprocess"} <= parameters

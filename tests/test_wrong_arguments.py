@@ -52,6 +52,7 @@ VALID: dict[str, dict[str, Any]] = {
     "costs": {"model": MODEL},
     "decode": {"model": DECODER, "ids": [3, 5]},
     "diff": {"reference": MODEL, "candidate": MODEL},
+    "edit": {"model": MODEL},
     "export": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "extract": {"model": MODEL, "inputs": ["x"], "outputs": ["h"]},
     "load": {"source": MODEL},

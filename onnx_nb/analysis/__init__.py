@@ -15,6 +15,7 @@ frames and display) and `foreign_names` (names of other tools):
 - `pytorch`: the torch side: record, export, align, compare, drill down, weights, Debugger.
 - `quantize`: functions of a comparison or a capture: mixed models, what-if, calibration.
 - `simplify`: rules, constant folding, the editor they work on, verification.
+- `edit`: small edits of a model: what each does, its proof, undo, code.
 - `generate`: models that are run in a loop: states, decoding, checks of the caches.
 - `view`: data for the browser: packed columns, inspection, selection, overlays, tables, array previews.
 """

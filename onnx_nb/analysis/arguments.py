@@ -11,8 +11,8 @@ from typing import Any, Final, ParamSpec, TypeVar, get_args
 
 import numpy as np
 
+from onnx_nb.analysis import foreign_names
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.foreign_names import KEYWORDS
 from onnx_nb.analysis.formatting import closest_text, shortened
 
 P = ParamSpec("P")
@@ -54,7 +54,7 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
         "executor": ("an executor with submit()", lambda value: hasattr(value, "submit")),
         "exclude highlight inputs open order outputs providers skip tensors": ("a list of names", _is_name_list),
         "keep": ("a list of names or a function", lambda value: callable(value) or _is_name_list(value)),
-        "constants kwargs mapping parts shapes state align.feeds compare_torch.feeds dynamic_axes": (
+        "constants kwargs mapping parts shapes state align.feeds compare_torch.feeds": (
             "a dict by name",
             lambda value: isinstance(value, Mapping) and all(isinstance(key, str | None) for key in value),
         ),
@@ -91,7 +91,8 @@ def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         unknown = next((name for name in kwargs if name not in parameters), None)
         if unknown is not None and not takes_any:
-            counterparts = (use for use in KEYWORDS.get(unknown, "").split(" ") if use.partition("=")[0] in parameters)
+            uses = foreign_names.table("keywords").get(unknown, "").split(" ")
+            counterparts = (use for use in uses if use.partition("=")[0] in parameters)
             hint = next((f"Use {use}." for use in counterparts), closest_text(unknown, parameters))
             hint = hint or f"Its arguments are {', '.join(parameters)}."
             msg = f"{function.__name__}() has no argument {unknown!r}. {hint}"

@@ -112,6 +112,10 @@ class SimplificationError(OnnxNbError):
         self.wrong = wrong
 
 
+class EditError(OnnxNbError):
+    """A model cannot be edited as asked."""
+
+
 class AlignmentError(OnnxNbError):
     """The tensors of two models could not be matched with each other."""
 

@@ -25,6 +25,7 @@ from onnx_nb.analysis.formatting import (
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point
     from onnx_nb.analysis.cost.summary import Summary
+    from onnx_nb.analysis.edit.edit import Edit
     from onnx_nb.analysis.match.diff import Diff
     from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.model.model import Model
@@ -243,6 +244,14 @@ def of_simplify(values: Mapping[str, Any]) -> list[Block]:
     return blocks + _wrote(values)
 
 
+def of_edit(values: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of an `Edit`."""
+    e: Edit = values["e"]
+    looks: list[Look] = ["bad" if step.proof == "wrong" else "" for step in e.steps]
+    rows = [(step.proof, step.text, step.reason) for step in e.steps]
+    return [*_wrote(values), Text(e.message, "title"), Grid("", ("", "", ""), rows, looks, left=3)]
+
+
 _SIGNS: Final[Mapping[str, tuple[str, Look]]] = {"added": ("+", "good"), "removed": ("-", "bad"), "changed": ("~", "")}
 
 
@@ -343,6 +352,7 @@ BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
     "extract": of_extract,
     "reduce": of_reduce,
     "simplify": of_simplify,
+    "edit": of_edit,
     "diff": of_diff,
     "compare": of_compare,
     "capture": of_capture,

@@ -15,6 +15,7 @@ import onnx_nb
 from onnx_nb.analysis.compare.comparison import Comparison, Unmatched
 from onnx_nb.analysis.cost.memory import Cache
 from onnx_nb.analysis.cost.summary import DtypeTotal, OpCount, Port, ScopeCost, Summary
+from onnx_nb.analysis.edit.edit import Edit, EditStep
 from onnx_nb.analysis.match.diff import Diff, Difference
 from onnx_nb.analysis.model.auditor import Audit, DataFile, DataProblem
 from onnx_nb.analysis.model.tensors import ValueInfo
@@ -35,6 +36,8 @@ _OBJECTS: Final[Mapping[type, str]] = {
     DataFile: "location bytes=nbytes tensors used padding unused=orphan sha1",
     Diff: "message weights_compared differences=changes",
     Difference: "kind what name op detail reference candidate how message",
+    Edit: "message steps",
+    EditStep: "call text proof reason",
     DtypeTotal: "dtype parameters bytes=nbytes",
     OpCount: "op domain category count",
     Port: "name dtype shape",
@@ -58,6 +61,7 @@ _VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
     "extract": (None, "submodel", _MODEL),
     "reduce": (Reduction, "reduction", _MODEL),
     "simplify": (Simplification, "s", {}),
+    "edit": (Edit, "e", {}),
     "diff": (Diff, "d", {}),
     "compare": (Comparison, "c", {"first_divergent": str | None, "failed": list[str] | None, "points": list[object]}),
     "capture": (None, "capture", {"feeds": int, "random": str, "values": list[object]}),
@@ -67,7 +71,7 @@ _VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
     "profile": (Profile, "p", dict.fromkeys(("kernels", "operators", "scopes", "providers"), list[object])),
 }
 """Verb → class of its result and the variable that holds it, and the type of each field of `_more`."""
-_WRITING: Final = ("extract", "reduce", "simplify")
+_WRITING: Final = ("extract", "reduce", "simplify", "edit")
 """Verbs that write a file."""
 
 

@@ -335,6 +335,52 @@ def simplify(
     return result
 
 
+def _pairs(name: str, text: str, metavar: str) -> click.Option:
+    return _several(
+        name, text=text, metavar=metavar, callback=lambda _c, _p, words: dict(w.split("=", 1) for w in words)
+    )
+
+
+@_verb(
+    _MODEL,
+    _TO_MODEL,
+    _option("--opset", text="Convert to this opset.", type=int),
+    _numbers("--fix", text="Fix a dimension, or the shape of an input.", metavar="NAME=SIZE"),
+    _option("--free", text="Make the batch dynamic, under this name.", metavar="NAME"),
+    _several("--remove", text="Remove a node or scope.", metavar="NODE"),
+    _several("--output", text="Make a tensor an output."),
+    _several("--drop", text="Drop an output, with what only it needs, or an input that nothing reads."),
+    _pairs("--dtype", "Element type of an input or output.", "NAME=TYPE"),
+    _flag("--float16", "Convert to float16, except what would overflow."),
+    _pairs("--rename", "Rename a tensor, node or dimension.", "OLD=NEW"),
+    _flag("--unchecked", "Write the result without running it against the original."),
+    _DATA_DIR,
+    _PAGE,
+    result="e",
+    title="Edits",
+)
+def edit(
+    script: Script, model: str, save: str | None = None, *, float16: bool = False, unchecked: bool = False, **steps: Any
+) -> Source:
+    """Edit a model: fix or free its batch, remove nodes, rename, convert. Each step is proved on random feeds.
+
+    The edits are made in the order of these options. The result is written only if what should compute the same does.
+    """
+    result = script.call("onnx_nb.edit", model, into="e")
+    for verb in ("opset", "fix", "free", "remove", "output", "drop", "dtype", "float16", "rename"):
+        argument = float16 if verb == "float16" else steps.get(verb)
+        if argument:
+            arguments = argument if isinstance(argument, list) else [] if argument is True else [argument]
+            name = {"opset": "convert", "float16": "to_float16"}.get(verb, verb)
+            script.call(f"{result}.{name}", *arguments, into=result)
+    if not unchecked:
+        script.call(f"{result}.verify", into=result)
+    options = {"check": False} if unchecked else {}
+    if save is not None and os.path.realpath(save) == os.path.realpath(model):
+        options["replace"] = True
+    return script.save(result, save, **options)
+
+
 @_verb(
     *_PAIR,
     _flag("--no-weights", "Compare only types and shapes of weights, and read none."),

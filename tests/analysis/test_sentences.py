@@ -235,6 +235,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "Capture": lambda: onnx_nb.capture(model(0), {"x": np.asarray([math.inf, -1], np.float32)}),
     "Comparison": pair,
     "Costs": lambda: onnx_nb.costs(model(0)),
+    "Edit": lambda: onnx_nb.edit(model(0)).rename({"x": "z"}).verify(),
     "Decoding": lambda: onnx_nb.decode(packages.decoder(1), [3, 5], 2),
     "DecodingComparison": lambda: onnx_nb.compare_decoding(packages.decoder(1), packages.decoder(1, seed=1), [3, 5], 2),
     "Diff": lambda: onnx_nb.diff(model(0), model(1)),

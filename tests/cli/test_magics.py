@@ -45,6 +45,7 @@ LINES = {
     "onnx_diff": ("one one.onnx", onnx_nb.types.Diff),
     "onnx_compare": ("one one.onnx", onnx_nb.types.Comparison),
     "onnx_capture": ("one --tensors a", onnx_nb.types.Capture),
+    "onnx_edit": ("one --opset 18", onnx_nb.types.Edit),
     "onnx_profile": ("one --runs 2", onnx_nb.types.Profile),
     "onnx_audit": ("one.onnx", onnx_nb.types.Audit),
 }

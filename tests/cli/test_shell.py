@@ -69,6 +69,7 @@ LINES = {
     "extract": "extract one.onnx --inputs a --outputs b -o part.onnx",
     "reduce": "reduce one.onnx --check 'sh -c \"! grep -q Relu {model}\"' -o part",
     "simplify": "simplify one.onnx -o simple.onnx --page page.html",
+    "edit": "edit one.onnx --remove i --fix n=3 --rename x=image -o new.onnx --page page.html",
     "diff": "diff one.onnx other.onnx --page page.html",
     "compare": "compare one.onnx other.onnx --fail 'sqnr < 30' --page page.html",
     "capture": "capture one.onnx",

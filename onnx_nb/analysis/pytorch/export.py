@@ -28,7 +28,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError, ExportError
-from onnx_nb.analysis.foreign_names import EXPORT_KEYWORDS
+from onnx_nb.analysis.foreign_names import table
 from onnx_nb.analysis.formatting import closest_text, count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
@@ -100,9 +100,9 @@ def export(
 
     if exporter not in EXPORTERS:
         raise ExportError(f"there is no exporter {quoted(exporter)}.", advice=f"Choose one of {', '.join(EXPORTERS)}.")
-    for keyword in EXPORT_KEYWORDS.keys() & options:
+    for keyword in table("export").keys() & options:
         message = f"export takes no {keyword}=, as torch.onnx.export does: it returns a model."
-        raise ExportError(message, advice=f"Use {EXPORT_KEYWORDS[keyword]} instead.")
+        raise ExportError(message, advice=f"Use {table('export')[keyword]} instead.")
     module, args, kwargs = checked_arguments(module, args, kwargs)
     arguments = labeled_arguments(type(module), args, kwargs)
     if opset is not None:

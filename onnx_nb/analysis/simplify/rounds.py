@@ -19,6 +19,7 @@ import onnx
 import onnx.numpy_helper
 from onnx import FunctionProto, ModelProto, TensorProto
 
+from onnx_nb.analysis import foreign_names
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
@@ -54,32 +55,6 @@ _LATE: Final = (
 )
 """Rules applied after all others: a Conv with two readers absorbs no BatchNormalization, and a size may be folded."""
 
-_NEVER_DONE: Final = (
-    *("adjust_add", "adjust_slice_and_matmul", "fuse_pad_into_pool", "lift_lexical_references", "nop"),
-    *("rename_input_output", "replace_einsum_with_matmul", "rewrite_input_dtype", "rewrite_where"),
-    *("set_unique_name_for_nodes", "split_init", "split_predict"),
-)
-FOREIGN: Final[dict[str, tuple[str, ...]]] = {
-    # onnxoptimizer, whose names onnxsim also accepts
-    "extract_constant_to_initializer": ("extract_constants",),
-    "eliminate_nop_flatten": ("eliminate_nop_reshape",),
-    "eliminate_nop_with_unit": ("eliminate_nop_arithmetic",),
-    "eliminate_consecutive_idempotent_ops": ("eliminate_idempotent",),
-    "eliminate_shape_gather": ("fold_shapes",),
-    "eliminate_shape_op": ("fold_shapes",),
-    "eliminate_slice_after_shape": ("fold_shapes",),
-    "fuse_concat_into_reshape": ("fold_reshape",),
-    "fuse_consecutive_unsqueezes": ("fuse_consecutive_squeezes",),
-    "fuse_qkv": ("fuse_parallel_matmuls",),
-    # onnxslim
-    "dead_node_elimination": ("eliminate_deadend",),
-    "graph_fusion": ("rewrites",),
-    "subexpression_elimination": ("eliminate_common_subexpression",),
-    "weight_tying": ("eliminate_duplicate_initializer",),
-    **dict.fromkeys(_NEVER_DONE, ()),
-}
-"""Rule names of other tools → our equivalent rules; none where `simplify` never does the same."""
-
 
 def rules() -> dict[str, str]:
     """Return the rules of `simplify`: name → description in one line.
@@ -99,12 +74,15 @@ def skipped_names(skip: Iterable[str]) -> frozenset[str]:
     rules_ = [*rules(), *STAGES]
     names: set[str] = set()
     for name in (skip,) if isinstance(skip, str) else skip:
-        if name in FOREIGN:
-            names.update(FOREIGN[name])
+        if name in foreign_names.table("rules"):
+            names.update(foreign_names.table("rules")[name].split())
         elif name.partition(": ")[0] in rules_:
             names.add(name)
         else:
-            near = closest_text(name, [*rules_, *FOREIGN]) or f"Rules: {', '.join(map(quoted, rules_))}."
+            near = (
+                closest_text(name, [*rules_, *foreign_names.table("rules")])
+                or f"Rules: {', '.join(map(quoted, rules_))}."
+            )
             advice = f"{near} onnx_nb.rules() lists all rules; keys of changes are in s.changes."
             raise SimplificationError(f"there is no rule {quoted(name)}.", advice=advice)
     return frozenset(names)

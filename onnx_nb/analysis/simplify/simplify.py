@@ -16,20 +16,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from onnx import ModelProto, TensorShapeProto, TypeProto
+from onnx import ModelProto, TensorShapeProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, SimplificationError
-from onnx_nb.analysis.formatting import count_text, plain_text, quoted
+from onnx_nb.analysis.formatting import count_text, plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.shape_inference import BROKEN, bound
 from onnx_nb.analysis.model import external_data
 from onnx_nb.analysis.model.functions import key_of
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
-from onnx_nb.analysis.model.tensors import all_nodes, listed, type_text
+from onnx_nb.analysis.model.tensors import all_nodes, listed
 from onnx_nb.analysis.results import Displayed, Table
-from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Change
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
 from onnx_nb.analysis.simplify.verification import ATOL, RTOL, Verdict, Verification
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.metrics import ErrorStats
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.known_graph import NodeIds
-
-Axes = Mapping[int, str] | Sequence[int]
 
 BUDGET: Final = 1 << 20
 """Default number of bytes by which constant folding may enlarge a model."""
@@ -146,7 +143,6 @@ def simplify(
     model: ModelLike,
     *,
     shapes: Mapping[str | None, int | Sequence[int | None]] | None = None,
-    dynamic_axes: Mapping[str, Axes] | None = None,
     constants: Mapping[str, Any] | None = None,
     skip: Iterable[str] = (),
     size_budget: int = BUDGET,
@@ -173,9 +169,6 @@ def simplify(
     shapes
         Shapes by the name of an input (``{None: shape}`` for a model with one input), and sizes by the name of a
         dimension. None in a shape leaves a dimension unchanged.
-    dynamic_axes
-        Axes of inputs with a fixed size to make dynamic: a name for each axis of an input, such as
-        ``{"x": {0: "batch"}}``, or only the axes.
     constants
         Values of inputs that never change, such as ``{"sr": 16000}``: the result has no such inputs, and nothing that
         runs only for other values.
@@ -215,7 +208,7 @@ def simplify(
     Warns
     -----
     UserWarning
-        If the result differs from the original, or if ``dynamic_axes`` frees a size that a node needs.
+        If the result differs from the original.
 
     Examples
     --------
@@ -246,7 +239,7 @@ def simplify(
     # arrays are not compared
     settings = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
     whole = with_constants(source, constants or {})
-    draft = with_shapes(whole, shapes, dynamic_axes)
+    draft = with_shapes(whole, shapes)
     initializers, inputs = draft.proto.graph.initializer, {plain_text(info.name) for info in draft.proto.graph.input}
     # initializers that a caller may override are temporarily plain inputs; before IR 4 every weight had to be an input
     is_old = 0 < draft.proto.ir_version < 4
@@ -268,7 +261,7 @@ def simplify(
     result = result if keep_inputs else _without_unused_inputs(result)
     before = _operators(source)
     tell(0.5, "checking")
-    check = Verification(draft, result, whole if dynamic_axes and not shapes else draft, rtol, atol)
+    check = Verification(draft, result, draft, rtol, atol)
     check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(names_where("random") | {"Dropout"}))
     message = f"{label_of(source)} simplified is not the same. {check.said}"
     if strict and check.verdict == "wrong":
@@ -279,10 +272,6 @@ def simplify(
         raise SimplificationError(message, advice="Choose check_n and feeds on which the original runs.")
     if check.wrong:
         warnings.warn(message, stacklevel=3)
-    if dynamic_axes and (fixing := symbolic_dims.fixing(Graph.of(result))):
-        labels = Graph.of(result).node_labels(fixing)
-        message = f"dynamic_axes frees a size that {labels} of {label_of(source)} needs: its shape is constant."
-        warnings.warn(f"{message} Export the model with dynamic axes instead.", stacklevel=3)
     tell(1.0, "done")
     return Simplification(
         original=source,
@@ -346,36 +335,23 @@ def _operators(model: Model) -> Mapping[str, int]:
 # --- requested shapes -------------------------------------------------------------------------------------------------
 
 
-def with_shapes(
-    model: Model, shapes: Mapping[str | None, Any] | None, dynamic_axes: Mapping[str, Axes] | None
-) -> Model:
-    """Return a model whose inputs have the requested shapes and dynamic axes; the same model if there are none."""
-    if not shapes and not dynamic_axes:
+def with_shapes(model: Model, shapes: Mapping[Any, Any] | None) -> Model:
+    """Return a model whose inputs have the requested shapes; the same model if there are none."""
+    if not shapes:
         return model
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     names = [info.name for info in model.inputs]
     types = {plain_text(info.name): info.type for info in proto.graph.input}
-    for name, axes in (dynamic_axes or {}).items():
-        if name not in names:
-            advice = f"Its inputs: {listed(names) or 'none'}."
-            raise SimplificationError(f"{label_of(model)} has no input {quoted(str(name))}.", advice=advice)
-        _free(name, types[name], axes)
-    if dynamic_axes:
-        # shapes that were declared or inferred for a fixed size are no longer valid
-        del proto.graph.value_info[:]
-        for info in proto.graph.output:
-            if info.type.HasField("tensor_type"):
-                info.type.tensor_type.ClearField("shape")
     only = names[0] if len(names) == 1 else None
-    requests: dict[Any, Any] = {only if key is None else key: shape for key, shape in (shapes or {}).items()}
+    requests: dict[Any, Any] = {only if key is None else key: shape for key, shape in shapes.items()}
     if None in requests:
         message = f"{label_of(model)} has {len(names)} inputs, and {{None: shape}} is for a model with one."
         raise SimplificationError(message, advice=f"Its inputs: {listed(names) or 'none'}.")
     try:
         sizes, input_shapes = bound(Graph.of(with_proto(model, proto)), requests, partial=True)
     except FeedError as error:
-        advice = f"{error.advice} An axis with a fixed size keeps it unless dynamic_axes=… frees it."
+        advice = f"{error.advice} An axis with a fixed size keeps it; onnx_nb.edit(model).free() frees a batch."
         raise SimplificationError(error.message, advice=advice) from None
     for name, shape in input_shapes.items():
         dims = types[name].tensor_type.shape.dim
@@ -388,17 +364,3 @@ def with_shapes(
             if dim.dim_param in sizes:
                 dim.dim_value = sizes[dim.dim_param]
     return with_proto(model, proto)
-
-
-def _free(name: str, kind: TypeProto, axes: Any) -> None:
-    """Make axes of an input dynamic."""
-    shape = kind.tensor_type.shape.dim
-    is_list = isinstance(axes, Iterable) and not isinstance(axes, str)
-    if not is_list or not all(isinstance(axis, int | np.integer) for axis in axes):
-        message = f"dynamic_axes[{name!r}] is {axes!r:.80}, and axes are whole numbers."
-        raise SimplificationError(message, advice='For example {0: "batch"}, or [0].')
-    for axis in axes:
-        if not -len(shape) <= axis < len(shape):
-            message = f"dynamic_axes[{name!r}] names axis {axis}, and the input is {type_text(kind)}."
-            raise SimplificationError(message, advice="Axes count from 0.")
-        shape[axis].dim_param = str(axes[axis]) if isinstance(axes, Mapping) else f"{name}_{axis % len(shape)}"

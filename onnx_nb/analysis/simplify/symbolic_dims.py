@@ -16,7 +16,6 @@ from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.types import is_static
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.tensors import Dims
     from onnx_nb.analysis.simplify.known_graph import KnownGraph, Op
 
@@ -303,16 +302,3 @@ def broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
         return False
     pairs = zip(reversed(shape), reversed(target), strict=False)
     return all(one == 1 or (one is not None and one == other) for one, other in pairs)
-
-
-def fixing(graph: Graph) -> list[int]:
-    """Return the nodes that reshape a value of a free size into a fixed shape, and so allow one size only."""
-    nodes = []
-    for node in range(graph.main_count):
-        if graph.op_type(node) == "Reshape":
-            read, result = int(graph.node_inputs(node)[0]), int(graph.node_outputs(node)[0])
-            before = graph.type_of(read).shape if read >= 0 else None
-            is_free = before is not None and any(isinstance(dim, str) for dim in before)
-            if is_free and result >= 0 and is_static(graph.type_of(result).shape):
-                nodes.append(node)
-    return nodes

@@ -78,9 +78,9 @@ class Verification:
         if count <= 0 and feeds is None:
             self.verdict, self.said = "unchecked", "It was not verified, as check_n is 0."
             return
-        self.said = _complaint(self.result)
+        self.said = complaint(self.result)
         self._accepted = "onnx's checker accepts it"
-        if self.said and not _complaint(self.reference):
+        if self.said and not complaint(self.reference):
             return
         if self.said:
             self._accepted = "onnx's checker refuses it, as it does the original"
@@ -111,7 +111,7 @@ class Verification:
     def _expected(self, count: int, feeds: Any, *, is_random: bool) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return feeds, each with the outputs of the original."""
         session_ = session.create(self.reference, optimize=False)
-        open_ = self.reference if self._feeds_to is dict else self.fed
+        open_ = self.fed if self.fed is self.result else self.reference
 
         def run(feed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             outputs = session.run_session(session_, self._feeds_to(feed), name=self.reference.name)
@@ -262,7 +262,7 @@ def _largest(value: Any) -> float:
     return float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
 
 
-def _complaint(model: Model) -> str:
+def complaint(model: Model) -> str:
     """Return the reason why onnx's checker, with its inference of types, rejects a model; empty if it does not."""
     try:
         # a process of its own takes longer than the check

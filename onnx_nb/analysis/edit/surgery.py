@@ -1,0 +1,614 @@
+"""What an edit does to a model: functions that return another model, which shares the weights of the first.
+
+Names mean tensors, nodes and dimensions of the main graph and its bodies; "Block::t" is tensor t of function Block.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from onnx_nb.analysis.errors import EditError, OnnxNbError
+from onnx_nb.analysis.formatting import closest_text, count_text, number_text, plain_text, quoted
+from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.functions import canonical, check_calls, check_nodes
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of, with_proto
+from onnx_nb.analysis.model.storage import MEMORY, Source, refer
+from onnx_nb.analysis.model.tensors import all_nodes, all_weights, external, graphs_of, listed
+from onnx_nb.analysis.run.capture import capture
+from onnx_nb.analysis.run.session import run
+from onnx_nb.analysis.simplify.simplify import with_shapes
+from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value
+from onnx_nb.analysis.submodel.extraction import nodes_of_scope, plan_extraction, ports, values_of
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.simplify.verification import Translation
+
+HALF_LIMIT: Final = 65504.0
+"""Largest number of float16."""
+_INSTEAD: Final = "Put another part in its place: replace(inputs, outputs, model)."
+_locations = (f"{MEMORY}/edit{number}" for number in itertools.count())
+
+
+@dataclass(frozen=True)
+class EditResult:
+    """The model that an edit makes, and how it is proved."""
+
+    model: Model
+    text: str
+    """What was done, in words."""
+    is_same: bool = False
+    """Whether the model computes the same by design."""
+    feeds_to: Translation = dict
+    outputs_to: Translation = dict
+    proof: str = ""
+    """What has been proved already."""
+
+
+def rename(model: Model, names: Mapping[str, str]) -> EditResult:
+    """Rename tensors, nodes and dimensions, wherever they are named."""
+    proto = _copy(model)
+    frames = {"": (_graphs(proto), [*all_nodes(proto.graph.node)])}
+    frames |= {f"{f.name}::": (_bodies(f.node), [*all_nodes(f.node)]) for f in proto.functions}
+    tensors = {prefix: _tensor_names(*frame) for prefix, frame in frames.items()}
+    graphs, nodes = frames[""]
+    node_names = {node.name for node in nodes if node.name}
+    dims = [dim for graph in graphs for info in _infos(graph) for dim in info.type.tensor_type.shape.dim]
+    symbols = {dim.dim_param for dim in dims if dim.dim_param}
+    of_tensor: dict[str, dict[str, str]] = {prefix: {} for prefix in frames}
+    of_node, of_dim = dict[str, str](), dict[str, str]()
+    for old, new in names.items():
+        prefix = next((p for p in frames if old.startswith(p) and old.removeprefix(p) in tensors[p]), None)
+        if not new:
+            raise EditError(f"{quoted(old)} cannot be called {new!r:.80}.", advice="Give a name.")
+        if prefix is not None:
+            of_tensor[prefix][old.removeprefix(prefix)] = new.removeprefix(prefix)
+        elif old not in node_names | symbols:
+            candidates = [*(p + name for p, local in tensors.items() for name in local), *node_names, *symbols]
+            raise EditError(f"{label_of(model)} has no {quoted(old)}.", advice=closest_text(old, candidates))
+        else:
+            (of_node if old in node_names else of_dim)[old] = new
+    for prefix, mapping in of_tensor.items():
+        news = [*mapping.values()]
+        for new in news:
+            if news.count(new) > 1 or (new in tensors[prefix] and new not in mapping):
+                raise EditError(f"there would be two tensors {quoted(new)}.", advice="Choose another name.")
+        _rename_in(*frames[prefix], mapping)
+    for function in proto.functions:
+        for field in (function.input, function.output):
+            field[:] = [of_tensor[f"{function.name}::"].get(name, name) for name in field]
+    for node in nodes:
+        node.name = of_node.get(node.name, node.name)
+    for dim in dims:
+        if dim.dim_param in of_dim:
+            dim.dim_param = of_dim[dim.dim_param]
+    return EditResult(
+        with_proto(model, proto),
+        f"renamed {', '.join(f'{old} → {new}' for old, new in names.items())}",
+        is_same=True,
+        feeds_to=_renaming({new: old for old, new in of_tensor[""].items()}),
+        outputs_to=_renaming(of_tensor[""]),
+    )
+
+
+def fix(model: Model, sizes: Mapping[str, Any]) -> EditResult:
+    """Fix dimensions, or shapes of inputs."""
+    try:
+        result = with_shapes(model, sizes)
+    except OnnxNbError as error:
+        raise EditError(error.message, advice=error.advice.partition(" An axis")[0]) from None
+    return EditResult(result, f"fixed {', '.join(f'{name} = {size}' for name, size in sizes.items())}", is_same=True)
+
+
+def remove(model: Model, names: Sequence[str]) -> EditResult:
+    """Remove nodes or scopes: who read what they make reads what they read."""
+    graph, proto = Graph.of(model), _copy(model)
+    members = {node for name in names for node in _nodes(graph, name)}
+    sources, results = ports(graph, members)
+    starts = [graph.value_names[value] for value in results]
+    if len(results) > 1:
+        raise EditError(f"others read {listed(starts)}, and one input cannot stand for all.", advice=_INSTEAD)
+    for value in results:
+        kind = graph.type_of(value)
+        fitting = [v for v in sources if (graph.type_of(v).dtype, graph.type_of(v).shape) == (kind.dtype, kind.shape)]
+        if not fitting:
+            reads = ", ".join(f"{quoted(graph.value_names[v])} ({graph.type_of(v)})" for v in sources) or "nothing"
+            message = f"without {listed(names)} nothing makes {quoted(starts[0])} ({kind}); it reads {reads}."
+            raise EditError(message, advice=_INSTEAD)
+        _redirect(proto, starts[0], graph.value_names[fitting[0]])
+    _delete(proto, members)
+    is_same = {graph.op_type(node) for node in members} <= {"Identity", "Dropout"}
+    return EditResult(_complete(model, proto, starts), f"removed {listed(names)}", is_same=is_same)
+
+
+def insert(
+    model: Model, op_type: str, after: str, inputs: Sequence[Any], *, domain: str = "", **attributes: Any
+) -> EditResult:
+    """Insert a node behind a tensor: who read the tensor reads what the node makes."""
+    graph, proto = Graph.of(model), _copy(model)
+    value, *_ = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
+    result = fresh(f"{after}_{op_type.lower()}", proto)
+    node = NodeProto(op_type=op_type, domain=domain, name=fresh(f"insert_{op_type.lower()}", proto))
+    for place, source in enumerate(inputs, 1):
+        if not isinstance(source, str):
+            proto.graph.initializer.append(numpy_helper.from_array(np.asarray(source), f"{result}_input{place}"))
+    node.input.extend([after, *(s if isinstance(s, str) else f"{result}_input{i}" for i, s in enumerate(inputs, 1))])
+    node.output.append(result)
+    _set(model, node, attributes)
+    if value in graph.outputs and graph.producer[value] >= 0:  # the output keeps its name
+        _rename_in([], [proto.graph.node[graph.producer[value]], node], {after: result, result: after})
+    else:
+        _redirect(proto, after, result)
+    proto.graph.node.append(node)
+    return EditResult(_complete(model, proto, [after, result]), f"inserted {op_type} after {after}")
+
+
+def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: ModelLike) -> EditResult:
+    """Put a model in the place of the nodes between tensors."""
+    model, other = _of_one_opset(model, load(part))
+    graph, proto = Graph.of(model), _copy(model)
+    plan = plan_extraction(model, inputs, outputs)
+    if plan.missing:
+        raise EditError(f"{plan.message}.", advice=f"Use inputs={list(plan.suggestion)}.")
+    if (len(inputs), len(outputs)) != (len(other.inputs), len(other.outputs)):
+        ends = f"{count_text(len(other.inputs), 'input')} and {count_text(len(other.outputs), 'output')}"
+        message = f"{label_of(other)} has {ends}, and {len(inputs)} and {len(outputs)} are named."
+        raise EditError(message, advice="Name as many tensors, in the same order.")
+    flow, results = Flow.of(graph), {graph.value(name) for name in outputs}
+    removal = set[int]()
+    for node in reversed(plan.nodes.tolist()):
+        targets = {value for value in graph.node_outputs(node).tolist() if value >= 0} - results
+        if all(removal.issuperset(flow.readers(value)) for value in targets) and targets.isdisjoint(
+            graph.outputs.tolist()
+        ):
+            removal.add(node)
+    for number in set(plan.nodes.tolist()) - removal:  # others read what it makes beside what is replaced
+        _rename_in([], [proto.graph.node[number]], {name: fresh(f"{name}_before", proto) for name in outputs})
+    _delete(proto, removal)
+    names = [entry.name for entry in (*other.inputs, *other.outputs)]
+    sources = _graft(proto, other, dict(zip(names, (*inputs, *outputs), strict=True)))
+    return EditResult(_complete(model, proto, outputs, sources), f"replaced {listed(outputs)} by {label_of(other)}")
+
+
+def before(model: Model, part: ModelLike) -> EditResult:
+    """Let another model make inputs, by name, else in their order."""
+    whole, text, through = _join(*_of_one_opset(model, load(part)), is_first=True)
+    return EditResult(whole, text, is_same=True, feeds_to=through)
+
+
+def after(model: Model, part: ModelLike) -> EditResult:
+    """Let another model take outputs, by name, else in their order, and give its own instead."""
+    whole, text, through = _join(*_of_one_opset(model, load(part)), is_first=False)
+    return EditResult(whole, text, is_same=True, outputs_to=through)
+
+
+def output(model: Model, names: Sequence[str]) -> EditResult:
+    """Make tensors outputs."""
+    graph, proto = Graph.of(model), _copy(model)
+    for value, kind in boundary_types(model, values_of(graph, names, "output")).items():
+        if value not in graph.outputs:
+            proto.graph.output.append(onnx.ValueInfoProto(name=graph.value_names[value], type=kind))
+    return EditResult(with_proto(model, proto), f"made {listed(names)} an output", is_same=True)
+
+
+def drop(model: Model, names: Sequence[str]) -> EditResult:
+    """Drop outputs with what only they need, or inputs that nothing reads."""
+    graph = Graph.of(model)
+    inputs, outputs = ([*map(graph.value_names.__getitem__, ends)] for ends in (graph.inputs, graph.outputs))
+    unknown = [name for name in names if name not in (*inputs, *outputs)]
+    if unknown or not set(outputs) - set(names):
+        message = f"{quoted(unknown[0])} is no input or output" if unknown else "every output would go"
+        raise EditError(f"{message}.", advice=closest_text(unknown[0], [*inputs, *outputs]) if unknown else "Keep one.")
+    ends = [value for value in graph.outputs.tolist() if graph.value_names[value] not in names]
+    nodes, starts = (
+        Flow.of(graph).ancestors(ends),
+        [v for v in graph.inputs.tolist() if graph.value_names[v] not in names],
+    )
+    for value in set(graph.inputs.tolist()) - set(starts):
+        if readers := nodes.intersection(Flow.of(graph).readers(value)):
+            message = f"input {quoted(graph.value_names[value])} is read by {graph.node_labels(sorted(readers))}."
+            raise EditError(message, advice="Remove what reads it first.")
+    return EditResult(assemble(model, nodes, starts, ends, name=model.name), f"dropped {listed(names)}", is_same=True)
+
+
+def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> EditResult:
+    """Set attributes of a node; None removes one."""
+    proto = _copy(model)
+    every = [*all_nodes(proto.graph.node)]
+    nodes = [node for node in every if plain_text(node.name) == name] or [node for node in every if name in node.output]
+    if len(nodes) != 1:
+        many = f"{len(nodes)} nodes are called {quoted(name)}." if nodes else f"there is no node {quoted(name)}."
+        names = [plain_text(node.name) for node in every]
+        raise EditError(many, advice="Rename them first." if nodes else closest_text(name, names))
+    _set(model, nodes[0], attributes)
+    changes = ", ".join(f"{key} = {value}" for key, value in attributes.items())
+    return EditResult(_complete(model, proto, [*nodes[0].output]), f"set {changes:.200} of {name}")
+
+
+def weight(model: Model, name: str, values: Any) -> EditResult:
+    """Change the values of a weight, perhaps its shape."""
+    old, proto = model.tensor(name), _copy(model)
+    array = np.load(values, allow_pickle=False) if isinstance(values, str | Path) else np.asarray(values)
+    if not np.can_cast(array.dtype, old.dtype, "same_kind"):
+        message = f"weight {quoted(name)} is {old.dtype.name}, and the new values are {array.dtype.name}."
+        raise EditError(message, advice=f"Convert them: array.astype({old.dtype.name!r}).")
+    target = all_weights(proto)[name]
+    tensor = target.t if isinstance(target, onnx.AttributeProto) else target
+    if not isinstance(tensor, TensorProto) or (isinstance(target, onnx.AttributeProto) and not target.HasField("t")):
+        raise EditError(f"{quoted(name)} is not stored as a dense tensor.", advice="Set the attribute that holds it.")
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array, old.dtype), tensor.name))
+    model = with_proto(model, proto) if array.shape == old.shape else _complete(model, proto, [name])
+    return EditResult(model, f"changed weight {name}")
+
+
+def tie(model: Model, name: str, to: str) -> EditResult:
+    """Let those who read a weight read another one."""
+    one, two, proto = model.tensor(name), model.tensor(to), _copy(model)
+    if {name, to} - model.initializers.keys() or (one.dtype, one.shape) != (two.dtype, two.shape):
+        message = (
+            f"{quoted(name)} is {one.dtype.name} {list(one.shape)}, {quoted(to)} {two.dtype.name} {list(two.shape)}"
+        )
+        raise EditError(f"{message}, and weights of the main graph that are tied are alike.")
+    _redirect(proto, name, to)
+    _drop_unread(proto, [name])
+    is_same = one.tobytes() == two.tobytes()
+    return EditResult(with_proto(model, proto), f"tied {name} to {to}", is_same=is_same)
+
+
+def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
+    """Change the element types of inputs and outputs, with a Cast where the former begins or ends."""
+    proto, former = _copy(model), dict[str, Any]()
+    inputs = [info.name for info in model.inputs]
+    for name, wanted in types.items():
+        info = next((info for info in (*proto.graph.input, *proto.graph.output) if info.name == name), None)
+        if info is None or not info.type.HasField("tensor_type"):
+            candidates = [info.name for info in (*proto.graph.input, *proto.graph.output)]
+            raise EditError(
+                f"{quoted(name)} is no tensor that is an input or output.", advice=closest_text(name, candidates)
+            )
+        element, result = info.type.tensor_type.elem_type, fresh(f"{name}_cast", proto)
+        former[name] = helper.tensor_dtype_to_np_dtype(element)
+        node = helper.make_node("Cast", [name], [result], name=fresh(f"cast_{name}", proto), to=element)
+        info.type.tensor_type.elem_type = _element(wanted)
+        if name in inputs:
+            _redirect(proto, name, result)
+        else:
+            _rename_in([], [*all_nodes(proto.graph.node), node], {name: result, result: name})
+            node.attribute[0].i = info.type.tensor_type.elem_type
+        proto.graph.node.append(node)
+    now = {name: helper.tensor_dtype_to_np_dtype(_element(wanted)) for name, wanted in types.items()}
+    return EditResult(
+        _complete(model, proto, []),
+        f"made {', '.join(f'{name} {wanted}' for name, wanted in types.items())}",
+        is_same=True,
+        feeds_to=lambda feed: {n: a.astype(former[n]) if n in former else a for n, a in feed.items()},
+        outputs_to=lambda outputs: {n: a.astype(now[n]) if n in now else a for n, a in outputs.items()},
+    )
+
+
+def convert(model: Model, opset: int | None, ir: int | None) -> EditResult:
+    """Convert to another opset by onnx's version converter, and set the version of the format."""
+    proto = _copy(model)
+    if opset is not None:
+        check_calls(proto, label_of(model))
+        check_nodes(proto, label_of(model))
+        try:
+            proto = onnx.version_converter.convert_version(proto, opset)
+        except (RuntimeError, ValueError, TypeError) as error:
+            message = f"onnx's version converter cannot bring {label_of(model)} to opset {opset}: {error}"
+            raise EditError(f"{message:.600}.", advice="Try another opset, or export the model again.") from None
+        former = {tuple(node.output): node for node in all_nodes(model.proto.graph.node)}
+        for node in all_nodes(proto.graph.node):  # it forgets metadata
+            if (same := former.get(tuple(node.output))) is not None and not node.metadata_props:
+                node.metadata_props.extend(same.metadata_props)
+        del proto.functions[:]
+        proto.functions.extend(model.proto.functions)
+    proto.ir_version = ir or max(
+        proto.ir_version, helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
+    )
+    versions = [f"opset {opset}"] * (opset is not None) + [f"IR {ir}"] * (ir is not None)
+    return EditResult(with_proto(model, proto), f"converted to {' and '.join(versions)}", is_same=True)
+
+
+def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
+    """Store and compute in float16 by onnxruntime's converter, except what is kept and what would overflow."""
+    from onnxruntime.transformers import float16
+
+    graph, proto = Graph.of(model), model.to_proto()
+    rest = {node for name in keep for node in _nodes(graph, name)}
+    large = dict[int, float]()
+    for row in capture(model, feeds).rows():
+        size = max(abs(row[key]) for key in ("min", "max")) if row["min"] is not None else 0.0
+        if HALF_LIMIT < size < np.inf and (value := graph.value(row["name"])) >= 0:
+            large[value] = size
+    for value in large:
+        rest.update(node for node in (graph.producer[value], *graph.consumers(value)) if 0 <= node < graph.main_count)
+    for number, node in enumerate(proto.graph.node):
+        node.name = node.name or f"node_{number}"
+    names = [proto.graph.node[node].name for node in sorted(rest)]
+    proto = float16.convert_float_to_float16(proto, keep_io_types=True, node_block_list=names)
+    # it casts between neighbors that are kept as well
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    for node in [
+        node for node in proto.graph.node if node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT
+    ]:
+        cast = makers.get(node.input[0], node)
+        if cast.op_type == "Cast" and (cast.input[0] not in makers or makers[cast.input[0]].name in names):
+            _redirect(proto, node.output[0], cast.input[0])
+    ends, dead = {info.name for info in proto.graph.output}, {-1}
+    while dead:
+        reads = ends.union(*(node.input for node in all_nodes(proto.graph.node)))
+        dead = {number for number, node in enumerate(proto.graph.node) if reads.isdisjoint(node.output)}
+        _delete(proto, dead)
+    half = load(proto)
+    worst = max(large, key=large.__getitem__, default=-1)
+    why = f"; {quoted(graph.value_names[worst])} reaches {number_text(large[worst], 3)}" if large else ""
+    text = f"converted to float16, {count_text(len(names), 'node')} kept in float32{why}"
+    half = Model(half.proto, name=model.name, storage=storage_of(half))
+    return EditResult(_complete(half, _copy(half), ()), text)  # the converter does not sort its Casts
+
+
+# --- parts of an edit -------------------------------------------------------------------------------------------------
+
+
+def _copy(model: Model) -> ModelProto:
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    return proto
+
+
+def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
+    return [body for node in all_nodes(nodes) for _, body in graphs_of(node)]
+
+
+def _graphs(proto: ModelProto) -> list[GraphProto]:
+    return [proto.graph, *_bodies(proto.graph.node)]
+
+
+def _infos(graph: GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    return itertools.chain(graph.input, graph.output, graph.value_info)
+
+
+def _tensor_names(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto]) -> set[str]:
+    ends = {name for node in nodes for field in (node.input, node.output) for name in field if name}
+    return ends | {entry.name for graph in graphs for entry in (*_infos(graph), *graph.initializer)}
+
+
+def fresh(base: str, proto: ModelProto, free: Collection[str] = ()) -> str:
+    """Return a name that no tensor or node has, except those in ``free``."""
+    nodes = [*all_nodes(proto.graph.node)]
+    names = (_tensor_names(_graphs(proto), nodes) | {node.name for node in nodes}).difference(free)
+    return next(
+        name for name in itertools.chain([base], (f"{base}_{i}" for i in itertools.count(1))) if name not in names
+    )
+
+
+def _renaming(names: Mapping[str, str]) -> Translation:
+    return lambda arrays: {names.get(name, name): array for name, array in arrays.items()}
+
+
+def _rename_in(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
+    """Rename tensors in graphs and nodes."""
+    for graph in graphs if names else ():
+        entries = (*_infos(graph), *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+        for entry in entries:
+            if entry.name in names:
+                entry.name = names[entry.name]
+        for note in graph.quantization_annotation:
+            note.tensor_name = names.get(note.tensor_name, note.tensor_name)
+            for pair in note.quant_parameter_tensor_names:
+                pair.value = names.get(pair.value, pair.value)
+    for node in nodes if names else ():
+        for field in (node.input, node.output):
+            if not names.keys().isdisjoint(field):
+                field[:] = [names.get(name, name) for name in field]
+
+
+def _redirect(proto: ModelProto, old: str, new: str) -> None:
+    """Let those who read a tensor read another one; an output keeps its name."""
+    for node in all_nodes(proto.graph.node):
+        if old in node.input:
+            node.input[:] = [new if name == old else name for name in node.input]
+    ends = {info.name for info in proto.graph.output}
+    if old not in ends:
+        return
+    for node in proto.graph.node:  # who makes the output makes it no more
+        node.output[:] = ["" if name == old else name for name in node.output]
+    maker = next((node for node in proto.graph.node if new in node.output), None)
+    if maker is None or new in ends:
+        proto.graph.node.append(helper.make_node("Identity", [new], [old], name=fresh(f"identity_{old}", proto)))
+    else:
+        _rename_in([], all_nodes(proto.graph.node), {new: old})
+
+
+def _delete(proto: ModelProto, removal: Collection[int]) -> None:
+    """Delete nodes, and the weights that only they read."""
+    nodes = [NodeProto.FromString(node.SerializeToString()) for node in proto.graph.node]
+    del proto.graph.node[:]
+    proto.graph.node.extend(node for number, node in enumerate(nodes) if number not in removal)
+    _drop_unread(proto, {name for node in all_nodes(nodes[number] for number in removal) for name in node.input})
+
+
+def _drop_unread(proto: ModelProto, names: Collection[str]) -> None:
+    """Remove those of some weights that nothing reads, with their inputs in models before IR 4."""
+    reads = {name for node in all_nodes(proto.graph.node) for name in node.input}
+    leftovers = set(names) - reads - {info.name for info in proto.graph.output}
+    leftovers &= {tensor.name for tensor in proto.graph.initializer}
+    for field in (proto.graph.initializer, proto.graph.input) if leftovers else ():
+        rest = [entry for entry in field if entry.name not in leftovers]
+        del field[:]
+        field.extend(rest)
+
+
+def _complete(
+    model: Model, proto: ModelProto, starts: Iterable[str], sources: Mapping[str, Source] | None = None
+) -> Model:
+    """Return the edited model: sorted, and without the declared types of what comes after changed tensors."""
+    names = set(starts)
+    for node in proto.graph.node if names else ():
+        inner = (name for part in all_nodes([node]) for name in part.input)
+        if not names.isdisjoint(inner):
+            names.update(node.output)
+    rest = [info for info in proto.graph.value_info if info.name not in names]
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(rest)
+    former = {info.name: onnx.TypeProto.FromString(info.type.SerializeToString()) for info in proto.graph.output}
+    for info in proto.graph.output:
+        if info.name in names:
+            info.ClearField("type")
+    graph = Graph.of(draft := with_proto(model, proto, sources=sources))
+    for info in proto.graph.output:
+        kind = graph.type_of(graph.value(info.name))
+        info.type.CopyFrom(kind.proto if info.name in names and kind.dtype else former[info.name])
+    nodes = [NodeProto.FromString(proto.graph.node[i].SerializeToString()) for i in graph.order if i < graph.main_count]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return with_proto(draft, proto)
+
+
+def _nodes(graph: Graph, name: str) -> set[int]:
+    """Return the nodes of the main graph that a name of a node or scope means."""
+    same = {number for number in range(graph.main_count) if graph.names[number] == name}
+    if not same and (value := main_value(graph, name)) >= 0 and graph.producer[value] >= 0:
+        return {int(graph.producer[value])}  # a node without a name is known by what it makes
+    try:
+        return same or nodes_of_scope(graph, name)[0]
+    except OnnxNbError as error:
+        advice = closest_text(name, graph.names[: graph.main_count]) or error.advice
+        raise EditError(f"{label_of(graph.model)} has no node or scope {quoted(name)}.", advice=advice) from None
+
+
+def _element(name: str) -> int:
+    """Return the number of a type of elements."""
+    try:
+        return helper.np_dtype_to_tensor_dtype(np.dtype(name)) if name != "bfloat16" else TensorProto.BFLOAT16
+    except (TypeError, ValueError, KeyError):
+        raise EditError(f"there is no type {name!r:.80}.", advice='For example "uint8" or "float16".') from None
+
+
+def _set(model: Model, node: NodeProto, attributes: Mapping[str, Any]) -> None:
+    """Set attributes of a node that its operator has; a type is given by its name."""
+    versions, domain = dict(_opsets(model)), canonical(node.domain)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
+    except onnx.defs.SchemaError:
+        schema = None
+        if not domain:
+            names = {schema.name for schema in onnx.defs.get_all_schemas()}
+            message = f"opset {versions.get('', 1)} has no operator {quoted(node.op_type)}."
+            raise EditError(message, advice=closest_text(node.op_type, names)) from None
+    for key, value in attributes.items():
+        if schema is not None and key not in schema.attributes:
+            message = f"{node.op_type} has no attribute {quoted(key)}."
+            raise EditError(message, advice=closest_text(key, schema.attributes) or "It has none.")
+        rest = [entry for entry in node.attribute if entry.name != key]
+        del node.attribute[:]
+        node.attribute.extend(rest)
+        if isinstance(value, np.ndarray):
+            value = numpy_helper.from_array(value)  # noqa: PLW2901
+        if key in ("to", "dtype") and isinstance(value, str):
+            value = _element(value)  # noqa: PLW2901
+        if value is not None:
+            node.attribute.append(helper.make_attribute(key, value))
+
+
+def _join(model: Model, other: Model, *, is_first: bool) -> tuple[Model, str, Translation]:
+    """Put a model before or after another; return the whole, what was done, and what computes the other's part."""
+    links, rest = (other.outputs, other.inputs) if is_first else (other.inputs, other.outputs)
+    ends = [entry.name for entry in (model.inputs if is_first else model.outputs)]
+    pairs = {entry.name: entry.name for entry in links if entry.name in ends}
+    pairs = pairs or dict(zip((entry.name for entry in links), ends, strict=False))
+    if not is_first and len(pairs) < len(links):
+        message = (
+            f"{label_of(other)} reads {listed(entry.name for entry in links)}, and the outputs are {listed(ends)}."
+        )
+        raise EditError(message, advice="Rename or drop some of them.")
+    ports = {entry.name: fresh(entry.name, model.proto, free=pairs.values()) for entry in rest}
+    proto = _copy(model)
+    inner = {end: fresh(f"{end}_inner", proto) for end in pairs.values() if end in ports.values()}
+    _rename_in(_graphs(proto), all_nodes(proto.graph.node), inner)
+    inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
+    sources = _graft(proto, other, {**inner_links, **ports})
+    field = proto.graph.input if is_first else proto.graph.output
+    infos = [
+        onnx.ValueInfoProto.FromString(info.SerializeToString())
+        for info in field
+        if info.name not in inner_links.values()
+    ]
+    del field[:]
+    for info in other.proto.graph.input if is_first else other.proto.graph.output:
+        if info.name in ports:
+            field.append(onnx.ValueInfoProto(name=ports[info.name], type=info.type))
+    field.extend(infos)
+    arguments, targets = (ports, pairs) if is_first else (pairs, ports)
+
+    def through(arrays: dict[str, Any]) -> dict[str, Any]:
+        results = run(other, {name: arrays[end] for name, end in arguments.items()})
+        others = {name: array for name, array in arrays.items() if name not in arguments.values()}
+        return others | {targets[name]: array for name, array in results.items() if name in targets}
+
+    text = f"put {label_of(other)} {'before' if is_first else 'after'} {listed(pairs.values())}"
+    return _complete(model, proto, [*inner_links.values(), *ports.values()], sources), text, through
+
+
+def _of_one_opset(*models: Model) -> list[Model]:
+    """Return models, each converted to the highest opset among them."""
+    opsets = [dict(_opsets(model)).get("", 0) for model in models]
+    return [
+        convert(model, max(opsets), None).model if 0 < opset < max(opsets) else model
+        for model, opset in zip(models, opsets, strict=True)
+    ]
+
+
+def _opsets(model: Model) -> Iterator[tuple[str, int]]:
+    return ((canonical(entry.domain), entry.version) for entry in model.proto.opset_import)
+
+
+def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[str, Source]:
+    """Add the nodes and weights of a model, some of whose tensors have names here; return where its weights are."""
+    versions = {canonical(entry.domain): entry for entry in proto.opset_import}
+    versions_there = dict(_opsets(other))
+    for domain, version in versions_there.items():
+        if domain and domain in versions and versions[domain].version != version:
+            message = f"{label_of(other)} uses version {version} of {quoted(domain)}, not {versions[domain].version}."
+            raise EditError(message, advice="Convert one of the two.")
+        if domain not in versions:
+            proto.opset_import.add(domain=domain, version=version)
+    part, sources = _copy(other), dict[str, Source]()
+    for tensor, extent in zip(external(part), storage_of(other).extents(other.proto, label_of(other)), strict=True):
+        location = next(_locations)
+        sources[location] = extent.source
+        refer(tensor, location, extent.offset, extent.nbytes)
+    nodes, graphs = [*all_nodes(part.graph.node)], _graphs(part)
+    former_nodes = [*all_nodes(proto.graph.node)]
+    names_in_use = (
+        _tensor_names(_graphs(proto), former_nodes) | {node.name for node in former_nodes} | set(names.values())
+    )
+    mapping = dict(names)
+    for name in sorted(_tensor_names(graphs, nodes) | {node.name for node in nodes if node.name}):
+        if name not in mapping and name in names_in_use:
+            mapping[name] = next(new for i in itertools.count(1) if (new := f"{name}_{i}") not in names_in_use)
+            names_in_use.add(mapping[name])
+    _rename_in(graphs, nodes, mapping)
+    for node in nodes:
+        node.name = mapping.get(node.name, node.name) if node.name not in names else node.name
+    for field in ("node", "initializer", "sparse_initializer", "value_info", "quantization_annotation"):
+        getattr(proto.graph, field).extend(getattr(part.graph, field))
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    for function in part.functions:
+        key = (function.domain, function.name, function.overload)
+        if key in functions and functions[key] != function:
+            raise EditError(
+                f"both models have a function {quoted(function.name)}, and they differ.", advice="Inline one."
+            )
+        proto.functions.extend([] if key in functions else [function])
+    proto.ir_version = max(proto.ir_version, part.ir_version)
+    return sources
