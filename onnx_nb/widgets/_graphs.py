@@ -5,25 +5,25 @@ What a graph needs only once it is used is imported then, so that it is shown so
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.formatting import bytes_text, quoted
+from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES
 from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
 
 if TYPE_CHECKING:
-    import os
-
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Overlay
-    from onnx_nb.widgets.protocol import OverlayRequest, TargetRequest
+    from onnx_nb.widgets.protocol import OverlayRequest, SaveRequest, TargetRequest
 
 SIDES: Final = ("reference", "candidate")
 """Names of the two graphs of a pair, and of their parts."""
@@ -88,6 +88,23 @@ class GraphWidget(PackedWidget):
         pages = (bake(model, progress=half, **options) for model, half in zip(self._models(), halves, strict=True))
         return {f"baked-{side}": replies for side, replies in zip(SIDES, pages, strict=True)}
 
+    def _saving(self) -> Model:
+        """Return the model that *Save* writes."""
+        raise OnnxNbError("nothing was made of the model yet.", advice="Extract a part, or edit it.")
+
+    def _on_save(self, call: Call[SaveRequest]) -> Reply:
+        from onnx_nb.widgets.protocol import SaveReply
+
+        request = call.request
+        path = request.path.strip()
+        if not path:
+            raise OnnxNbError("no path was given.", advice="Enter the file to write.")
+        target = target_of(path)
+        if not request.replace and os.path.lexists(target):
+            return Reply(SaveReply(path=str(target), exists=True))
+        file = self._saving().save(target)
+        return Reply(SaveReply(path=str(file), exists=False, size=bytes_text(file.stat().st_size)))
+
     def _on_inspect(self, call: Call[TargetRequest]) -> Reply:
         from onnx_nb.analysis.view.inspection import inspect
 
@@ -136,3 +153,8 @@ def named_overlay(model: Model, name: str, capture: Capture | None = None) -> Ov
         return overlay(model, capture, label=name)
     advice = "Press Capture first." if name in (*COSTS, *STATISTICS) else f"There are {', '.join(OWN)}."
     raise OnnxNbError(f"there are no numbers called {quoted(name)}.", advice=advice)
+
+
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """Return the file that a person means, as an absolute path."""
+    return Path(os.path.abspath(path_of(path)))  # noqa: PTH100 - a link stays one

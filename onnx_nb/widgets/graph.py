@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets
@@ -25,17 +26,17 @@ from onnx_nb.widgets._hosts import ReopeningWidget
 
 if TYPE_CHECKING:
     import os
-    from pathlib import Path
 
     import graphviz
 
+    from onnx_nb.analysis.edit.edit import Edit
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
     from onnx_nb.analysis.view.overlays import Aggregate, Overlay, Scale, Source
     from onnx_nb.drawing.graphviz import Direction, Theme
     from onnx_nb.drawing.html import Content
-    from onnx_nb.widgets.protocol import BoundaryRequest, SelectRequest, SizesRequest
+    from onnx_nb.widgets.protocol import BoundaryRequest, EditRequest, SelectRequest, SizesRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
@@ -114,6 +115,9 @@ class ModelGraph(GraphWidget):
     submodel = traitlets.Instance(Model, allow_none=True)
     """The submodel that *Extract* (or `extract`) last produced; ``None`` before."""
 
+    edits: Edit | None = None
+    """The edits made by clicks, as `onnx_nb.edit` returns them; ``None`` before the first."""
+
     def __init__(self, model: ModelLike, **traits: Any) -> None:
         SharedCode.this()  # the browser compiles it while what follows is imported and computed
         from onnx_nb.analysis.view.graph_columns import columns
@@ -122,6 +126,7 @@ class ModelGraph(GraphWidget):
         self.model = load(model)
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
+        self._result: Model | None = None
         alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
         table = columns(self.model).to_bytes()
         super().__init__(alt, {"columns": table}, _digest=blake2b(table, digest_size=16).hexdigest(), **traits)
@@ -326,22 +331,74 @@ class ModelGraph(GraphWidget):
     def _on_extract(self, call: Call[BoundaryRequest]) -> Reply:
         from onnx_nb.analysis.submodel.extraction import extract
         from onnx_nb.analysis.view.graph_columns import columns
-        from onnx_nb.widgets.protocol import ExtractReply
 
         request = call.request
         with self._lock:
             submodel = extract(self.model, request.inputs, request.outputs)
             table = columns(submodel).to_bytes()
             call.check()  # cancelled while a cell ran
-            self.submodel = submodel
+            self.submodel = self._result = submodel
         size = f", {bytes_text(submodel.nbytes)} of weights" if submodel.nbytes else ""
         text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
-        name = self._submodel_name()
-        where = f": {name}" if name else ". Copy Python copies the call, to run it in a cell."
-        return Reply(ExtractReply(message=f"{text}{where}", name=name), [table])
+        code = f"submodel = onnx_nb.extract({self._source()}, {request.inputs!r}, {request.outputs!r})"
+        return self._made(text, "submodel", f"import onnx_nb\n\n{code}", "part", table)
 
-    def _submodel_name(self) -> str:
-        """Return what a cell calls the submodel; empty where no variable holds the graph."""
+    def _on_edit(self, call: Call[EditRequest]) -> Reply:
+        from onnx_nb.analysis.edit.edit import edit
+        from onnx_nb.analysis.view.graph_columns import columns
+
+        request = call.request
+        with self._lock:
+            edits = self.edits or edit(self.model)
+            name = self._name_of(request.kind, request.id) if request.kind else ""
+            if request.edit == "undo":
+                edits.undo()
+            elif request.edit == "free":
+                edits.free(request.text or "batch", {name: 0} if name else None, progress=call.progress)
+            elif request.edit == "rename":
+                edits.rename({name: request.text})
+            else:
+                {"remove": edits.remove, "output": edits.output}[request.edit](name)
+            self.edits, self._result = edits, edits.model
+            table = columns(edits.model).to_bytes()
+        step = edits.verify(progress=call.progress).steps[-1] if edits.steps else None
+        source = edits.code if self.model.path else edits.code.replace("edit(model)", f"edit({self._source()})")
+        text = f"{step.text}: {step.verdict}" if step else "All edits are undone"
+        return self._made(text, "edits.model", source, "edited", table)
+
+    def _saving(self) -> Model:
+        return self._result or super()._saving()
+
+    def _name_of(self, kind: str, number: int) -> str:
+        """Return the name of a node, tensor or scope; of a node without one, that of what it makes."""
+        from onnx_nb.analysis.graph.graph import Graph
+        from onnx_nb.analysis.scopes.scopes import scopes
+
+        graph = Graph.opened(self.model)
+        if kind == "scope":
+            return scopes(graph).scope_path[number]
+        if kind == "tensor":
+            return graph.value_names[number]
+        return graph.names[number] or graph.value_names[int(graph.node_outputs(number)[0])]
+
+    def _made(self, text: str, attribute: str, code: str, word: str, table: bytes) -> Reply:
+        """Return the reply about a model that was made of this one."""
+        from onnx_nb.widgets.protocol import ExtractReply
+
+        variable = self._variable()
+        name = f"{variable}.{attribute}" if variable else ""
+        folder = self.model.path.parent if self.model.path else Path.cwd()
+        file = folder / f"{Path(self.model.name).stem}-{word}.onnx"
+        where = f": {name}" if name else ". Copy Python copies the call."
+        return Reply(ExtractReply(message=f"{text}{where}", name=name, code=code, file=str(file)), [table])
+
+    def _source(self) -> str:
+        """Return the Python that a cell can take for the model."""
+        variable = self._variable()
+        return f"{variable}.model" if variable else repr(str(self.model.path)) if self.model.path else "model"
+
+    def _variable(self) -> str:
+        """Return what a cell calls this graph; empty where no variable holds it."""
         if "IPython" not in sys.modules:
             return ""
         from IPython import get_ipython
@@ -350,7 +407,7 @@ class ModelGraph(GraphWidget):
             name: value for name, value in getattr(get_ipython(), "user_ns", {}).copy().items() if name[:1] != "_"
         }
         views = {f"{name}.graph": value.graph for name, value in variables.items() if isinstance(value, ModelView)}
-        return next((f"{name}.submodel" for name, value in (variables | views).items() if value is self), "")
+        return next((name for name, value in (variables | views).items() if value is self), "")
 
     def _on_profile(self, call: Call[Any]) -> Reply:
         from onnx_nb.analysis.profile.profile import profile
@@ -375,7 +432,7 @@ class ModelGraph(GraphWidget):
         return Reply([(name, texts.get(name, ""), shape_text(size)) for name, size in free.items()])
 
     def _on_discard(self, _call: Call[Any]) -> Reply:
-        self.submodel = None
+        self.submodel = self._result = None
         return Reply()
 
 

@@ -69,6 +69,17 @@ class BoundaryRequest(EmptyRequest):
     outputs: list[str] = field(default_factory=list)
 
 
+class EditRequest(EmptyRequest):
+    """An edit of the model; what is shown then is the model with all edits so far."""
+
+    edit: str
+    """remove, rename, output, free or undo"""
+    kind: str = ""
+    id: int = -1
+    text: str = ""
+    """the new name"""
+
+
 class PageRequest(EmptyRequest):
     """A page without a kernel."""
 
@@ -199,11 +210,15 @@ class PlanReply(Wire):
 
 
 class ExtractReply(Wire):
-    """What an extraction made."""
+    """What an extraction or an edit made."""
 
     message: str
     name: str
     """what a cell calls it; "" where there are no cells"""
+    code: str
+    """Python that makes it"""
+    file: str
+    """a path to save it to"""
 
 
 class StatisticsReply(Wire):
@@ -276,6 +291,7 @@ VERBS: Final = {
     "select": VerbType(SelectRequest, SelectReply),
     "plan": VerbType(BoundaryRequest, PlanReply, ("nodes",)),
     "extract": VerbType(BoundaryRequest, ExtractReply, ("columns",)),
+    "edit": VerbType(EditRequest, ExtractReply, ("columns",)),
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
     "capture": VerbType(CaptureRequest, str),

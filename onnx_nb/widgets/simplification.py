@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
-from onnx_nb.analysis.model.storage import path_of
+from onnx_nb.analysis.formatting import quoted, shortened
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import Provenance, account
 from onnx_nb.drawing.html import Content
 from onnx_nb.widgets._base import in_state
 from onnx_nb.widgets._channel import Call, Reply
-from onnx_nb.widgets._graphs import SIDES, PairWidget
+from onnx_nb.widgets._graphs import SIDES, PairWidget, target_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
     from onnx_nb.analysis.view.columns import Columns
-    from onnx_nb.widgets.protocol import SaveRequest, SkipRequest
+    from onnx_nb.widgets.protocol import SkipRequest
 
 PARTS: Final = (*SIDES, "differences")
 """Names of the parts for the whole simplification. Those of a step end in its number, such as ``"reference-1"``."""
@@ -142,7 +141,7 @@ class SimplificationPanel(PairWidget):
         ModelFileError
             If the file cannot be written.
         """
-        target = _target(path)
+        target = target_of(path)
         if not replace and os.path.lexists(target):
             raise OnnxNbError(f"there is a file {target} already.", advice="replace=True overwrites it.")
         return self.simplification.model.save(target)
@@ -193,19 +192,5 @@ class SimplificationPanel(PairWidget):
     def _on_again(self, call: Call[SkipRequest]) -> Reply:
         return Reply(repr(self._again(call.request.skipped, call.progress)))
 
-    def _on_save(self, call: Call[SaveRequest]) -> Reply:
-        from onnx_nb.widgets.protocol import SaveReply
-
-        request = call.request
-        path = request.path.strip()
-        if not path:
-            raise OnnxNbError("no path was given.", advice="Enter the file to write.")
-        target = _target(path)
-        if not request.replace and os.path.lexists(target):
-            return Reply(SaveReply(path=str(target), exists=True))
-        file = self.simplification.model.save(target)
-        return Reply(SaveReply(path=str(file), exists=False, size=bytes_text(file.stat().st_size)))
-
-
-def _target(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(path_of(path)))  # noqa: PTH100 - a link stays one
+    def _saving(self) -> Model:
+        return self.simplification.model

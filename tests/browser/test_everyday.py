@@ -291,7 +291,7 @@ def test_hundreds_of_changes_are_listed_by_rule_and_place_and_undone_by_kind(lab
     panel.get_by_role("button", name="Save…").click()
     panel.get_by_label("Path of the file").fill(str(tmp_path / "simple.onnx"))
     lab.page.keyboard.press("Enter")
-    saved = panel.get_by_role("group", name="Save the simplified model")
+    saved = panel.get_by_role("group", name="Save the model")
     expect(saved).to_contain_text("Saved")
     panel.get_by_role("button", name=f"Undo all of this kind ({times})").click()
     lab.kernel.expect("len(p.skipped)", times)

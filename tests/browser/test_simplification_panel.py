@@ -120,7 +120,7 @@ def test_the_result_is_saved_and_no_file_is_lost(themed_lab: JupyterPage, tmp_pa
     target = tmp_path / "simple.onnx"
     path.fill(str(target))
     lab.page.keyboard.press("Enter")
-    save_dialog = panel.root.get_by_role("group", name="Save the simplified model")
+    save_dialog = panel.root.get_by_role("group", name="Save the model")
     expect(save_dialog).to_contain_text(f"to {target}")
     written = onnx.load(target)
     assert [node.op_type for node in written.graph.node] == ["Conv", "Relu", "Reshape"]

@@ -130,11 +130,47 @@ def test_extract_gives_the_submodel_to_kernel_and_browser() -> None:
     content, buffers = ask(widget, "extract", inputs=["a"], outputs=["e"])
     assert widget.submodel is not None
     assert seen == [widget.submodel]
-    message = "Extracted 3 nodes, 16 B of weights. Copy Python copies the call, to run it in a cell."
-    assert content["value"] == {"message": message, "name": ""}
+    code = "import onnx_nb\n\nsubmodel = onnx_nb.extract(model, ['a'], ['e'])"
+    file = str(Path.cwd() / f"{Path(widget.model.name).stem}-part.onnx")
+    assert content["value"] == {
+        "message": "Extracted 3 nodes, 16 B of weights. Copy Python copies the call.",
+        "name": "",
+        "code": code,
+        "file": file,
+    }
     assert unpacked(bytes(buffers[0])).meta["nodes"] == 3
     ask(widget, "discard")
     assert widget.submodel is None, "its extraction was undone"
+
+
+def test_what_was_extracted_or_edited_is_saved(tmp_path: Path) -> None:
+    widget = graph()
+    content, _ = ask(widget, "save", path=str(tmp_path / "part.onnx"))
+    assert content["error"]["message"] == "nothing was made of the model yet."
+    ask(widget, "extract", inputs=["a"], outputs=["e"])
+    content, _ = ask(widget, "save", path=str(tmp_path / "part.onnx"))
+    assert content["value"]["path"] == str(tmp_path / "part.onnx")
+    assert onnx_nb.load(tmp_path / "part.onnx").inputs[0].name == "a"
+    content, _ = ask(widget, "save", path=str(tmp_path / "part.onnx"))
+    assert content["value"]["exists"]
+
+
+def test_clicks_edit_the_model_and_take_edits_back() -> None:
+    widget = graph()
+    columns_ = unpacked(bytes(widget._packed["columns"]))
+    content, buffers = ask(widget, "edit", edit="rename", kind="tensor", id=Graph.of(widget.model).value("a"), text="q")
+    assert content["value"]["message"].startswith("renamed a → q: equal on the same feeds")
+    assert content["value"]["code"].splitlines()[-1] == "e.rename({'a': 'q'})"
+    assert "q" in unpacked(bytes(buffers[0])).strings()
+    assert widget.edits is not None
+    assert "q" in Graph.of(widget.edits.model).value_names
+    node = int(Graph.of(widget.model).producer[Graph.of(widget.model).value("b")])
+    content, _ = ask(widget, "edit", edit="remove", kind="node", id=node)
+    assert len(widget.edits.steps) == 2 or content["error"]["type"] == "EditError"
+    count = len(widget.edits.steps)
+    ask(widget, "edit", edit="undo")
+    assert len(widget.edits.steps) == count - 1
+    assert columns_.meta == unpacked(bytes(widget._packed["columns"])).meta, "the model that is shown stays"
 
 
 def test_a_page_may_end_a_coloring_and_not_begin_one() -> None:

@@ -61,6 +61,14 @@ class EditStep:
     _outcome: surgery.EditResult
     _again: Callable[[Model], surgery.EditResult]
 
+    @property
+    def verdict(self) -> str:
+        """The proof in a few words."""
+        if self._outcome.proof or self.proof == "changed":
+            return self.reason
+        words = {"equal": "equal on the same feeds", "rounding": "equal but for rounding"}
+        return words.get(self.proof) or f"{'NOT the same' if self.proof == 'wrong' else 'not proved'}: {self.reason}"
+
     def __repr__(self) -> str:
         return f"{SIGNS[self.proof]} {self.text}" + (f": {self.reason}" if self.reason else "")
 
@@ -299,8 +307,9 @@ class Edit(Displayed, Table):
     def _do(self, verb: str, *args: Any, **kwargs: Any) -> Edit:
         """Do an edit."""
         if not storage_of(self.original).is_current():
-            message = f"{label_of(self.original)} has changed on disk since it was loaded."
-            raise EditError(message, advice="Load it again, and run this code: print(e.code).")
+            raise EditError(
+                f"{label_of(self.original)} has changed on disk.", advice="Load it again: see print(e.code)."
+            )
 
         def again(model: Model) -> surgery.EditResult:
             outcome = _VERBS[verb](model, *args, **kwargs)

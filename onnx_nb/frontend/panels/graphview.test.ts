@@ -410,7 +410,14 @@ describe("extraction", () => {
   it("shows the submodel next to the graph, and closes it", async () => {
     const view = show();
     choose(view);
-    host.answer = () => Promise.resolve({ columns: packOf(), message: "done", name: "g.submodel" });
+    host.answer = () =>
+      Promise.resolve({
+        columns: packOf(),
+        message: "done",
+        name: "g.submodel",
+        code: "extract()",
+        file: "/a/part.onnx",
+      });
     buttonIn(root, "Extract").click();
     expect(root.getAttribute("aria-busy")).toBe("true");
     const drawn = (): void =>
@@ -420,8 +427,54 @@ describe("extraction", () => {
     expect(text("[aria-label=Submodel] > header")).toMatch(/^g\.submodel1 node, /);
     expect(text("[aria-label=Submodel] > header")).toContain("g.submodel");
     expect((root as HTMLElement & { onnxNb?: GraphView }).onnxNb?.submodel?.columns.meta.name).toBe("sub.onnx");
+    buttonIn(root, "Save…").click();
+    expect(root.querySelector<HTMLInputElement>("[aria-label='Path of the file']")?.value).toBe("/a/part.onnx");
+    const bar = root.querySelector<HTMLElement>("[aria-label='Save the model']") as HTMLElement;
+    buttonIn(bar, "Save").click();
+    await settle();
+    expect(bar.textContent).toContain("The file /a/part.onnx already exists.");
+    buttonIn(bar, "Replace").click();
+    await settle();
+    expect(bar.textContent).toContain("Saved 12 kB to /a/part.onnx");
+    expect(host.saves.map(([, replace]) => replace)).toEqual([false, true]);
     root.querySelector<HTMLButtonElement>("[aria-label='Close submodel']")?.click();
     expect(root.querySelector("[data-widget=submodel]")).toBeNull();
+  });
+
+  it("edits what is selected, shows the result beside it, and takes an edit back", async () => {
+    const view = show();
+    const reply = {
+      columns: packOf(),
+      message: "✓ removed",
+      name: "g.edits.model",
+      code: "e.remove()",
+      file: "/e.onnx",
+    };
+    host.answer = () => Promise.resolve(reply);
+    const form = (): HTMLElement => root.querySelector<HTMLElement>(".onnx-nb-edit") as HTMLElement;
+    const find = (name: string, kind: Target["kind"]): Target => view.columns.find(name, kind) as Target;
+    const [input, node] = [find("x", "tensor"), find("sum", "node")];
+    view.dispatch({ type: "select", target: node });
+    await settle();
+    buttonIn(form(), "Remove").click();
+    await vi.waitFor(() => expect(text("[aria-label=Submodel] > header")).toMatch(/^g\.edits\.model/));
+    expect(text(".onnx-nb-extract")).toContain("✓ removed");
+    buttonIn(root, "Undo edit").click();
+    await settle();
+    view.dispatch({ type: "select", target: input });
+    await settle();
+    buttonIn(form(), "Free the batch").click();
+    await settle();
+    const field = form().querySelector("input") as HTMLInputElement;
+    field.value = "image";
+    buttonIn(form(), "Rename").click();
+    await settle();
+    expect(host.edits.map(({ edit, kind, id, text: name }) => [edit, kind ?? "", id ?? -1, name ?? ""])).toEqual([
+      ["remove", "node", node.id, ""],
+      ["undo", "", -1, ""],
+      ["free", "tensor", input.id, "batch"],
+      ["rename", "tensor", input.id, "image"],
+    ]);
   });
 
   it("shows an error with its advice until it is dismissed", async () => {

@@ -6,6 +6,7 @@
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Bookmark, type Direction, failure, type GraphHost, type Patch } from "../protocol/host.ts";
 import { pageHost } from "../protocol/kernel.ts";
+import type { SaveReply } from "../protocol/wire.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import { bytes, countOf } from "../scene/formatting.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
@@ -22,12 +23,14 @@ import {
 } from "../scene/state.ts";
 import { button, copyButton, el, elide, onAbort } from "../ui/dom.ts";
 import { drawnAs, stack, stillOf } from "../ui/still.ts";
+import { KernelButtons } from "../ui/task.ts";
 import { createBanners, emptyState } from "./banners.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
 import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
+import { createSaveBar } from "./savebar.ts";
 import { createSelection } from "./selection.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
@@ -239,6 +242,7 @@ export class GraphView {
     profile: () => this.#kernel.profile(),
     page: ({ statistics }) => this.#kernel.page(statistics),
     color: ({ by }) => this.#kernel.color(by),
+    edit: ({ request }) => this.#kernel.edit(request),
     extract: ({ targets }) => {
       const { boundary } = this.#state;
       if (targets !== undefined || boundary.outputs.length > 0 || !this.#view.host.live) this.#kernel.extract(targets);
@@ -421,26 +425,40 @@ export class GraphView {
     if (submodel === null) return;
     const inner = el("div");
     const { nodes, nbytes } = submodel.columns.meta;
-    const call = pythonCall(this.columns, submodel.boundary);
     const close = (): void => {
       this.dispatch({ type: "closeSubmodel" });
       this.viewport.focus();
     };
     this.#closing = new AbortController();
     const { signal } = this.#closing;
+    const { host } = this.#view;
+    const buttons = new KernelButtons();
+    const write = (path: string, replace: boolean): Promise<SaveReply> =>
+      host.save?.(path, replace, signal) ?? Promise.reject(new Error(host.reason));
+    const saveBar = createSaveBar(() => submodel.file, write, buttons, signal);
+    buttons.update(false, host.live ? null : host.reason);
+    saveBar.update(host.live ? null : host.reason);
+    const undo = (): void => this.dispatch({ type: "edit", request: { edit: "undo" } });
     this.#pane.append(
       el(
         "header.onnx-nb-bar",
-        el("b", { title: "The model in the kernel" }, submodel.name || "Submodel"),
+        el(
+          "b",
+          { title: "The model in the kernel" },
+          submodel.name || (submodel.isEdited ? "Edited model" : "Submodel"),
+        ),
         el("span.onnx-nb-dim.onnx-nb-ellipsis", `${countOf(nodes, "node")}, ${bytes(nbytes)}`),
-        copyButton(() => call, signal, "Copy Python"),
-        button("Close", close, signal, { "aria-label": "Close submodel" }),
+        submodel.isEdited ? button("Undo edit", undo, signal, { title: "Take the last edit back" }) : null,
+        saveBar.opener,
+        copyButton(() => submodel.code, signal, "Copy Python"),
+        button("×", close, signal, { "aria-label": "Close submodel", title: "Close" }),
       ),
+      saveBar.element,
       inner,
     );
     const there = submodel.name === "" ? "." : `; in the kernel it is ${submodel.name}.`;
-    const host = { ...pageHost(), reason: `This is a submodel${there}` };
-    this.submodel = new GraphView(inner, submodel.columns, host, { isNested: true }, signal);
+    const page = { ...pageHost(), reason: `This is a submodel${there}` };
+    this.submodel = new GraphView(inner, submodel.columns, page, { isNested: true }, signal);
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
   }
 }
@@ -458,13 +476,6 @@ export function fittingHeight(
 ): string {
   if (height !== undefined) return `${height}px`;
   return window.self === window.top ? `clamp(${min}px, 100vh - ${margin}px, ${max}px)` : `${max}px`;
-}
-
-/** Returns the Python call for an extraction. */
-function pythonCall(columns: Columns, boundary: State["boundary"]): string {
-  const { inputs, outputs } = namesOf(columns, boundary);
-  const list = (names: readonly string[]): string => `[${names.map((name) => JSON.stringify(name)).join(", ")}]`;
-  return `submodel = onnx_nb.extract(g.model, ${list(inputs)}, ${list(outputs)})`;
 }
 
 /** Returns the only scope that was opened or closed, null if there are more. */

@@ -26,6 +26,7 @@ import {
   settle,
 } from "../ui/dom.ts";
 import { failureNote } from "../ui/task.ts";
+import { createEditForm } from "./editform.ts";
 import { createSizes } from "./sizes.ts";
 import { createValues } from "./values.ts";
 import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
@@ -83,6 +84,8 @@ export function createInspector(view: ViewContext): Panel {
       if (values !== undefined) root.append(createValues(view, id, values, round));
       if (host.pageData !== undefined) root.append(...bakedStatistics(columns, id, host.pageData));
     }
+    const isEditable = host.live && host.edit !== undefined && !(kind === "scope" && id === 0);
+    if (isEditable) root.append(createEditForm(view, target, round));
     if (state.overlay !== null) root.append(facts([numberOf(columns, target, state.overlay)]));
     if (kind !== "scope") root.append(...traces(view, target, round));
     root.append(figures, extra);

@@ -5,9 +5,10 @@
 
 import { unpack } from "../protocol/codec.ts";
 import { Columns, type Target } from "../protocol/columns.ts";
-import { failure } from "../protocol/host.ts";
+import { type Extraction, failure, type GraphHost } from "../protocol/host.ts";
+import type { EditRequest } from "../protocol/wire.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Boundary, Submodel } from "../scene/state.ts";
+import type { Boundary, Dispatch, Submodel } from "../scene/state.ts";
 import { fillings, settle } from "../ui/dom.ts";
 import { type OnProgress, Task } from "../ui/task.ts";
 import { download } from "./export.ts";
@@ -21,6 +22,25 @@ export function namesOf(columns: Columns, boundary: Boundary): { inputs: string[
   return { inputs: tensorNames(boundary.inputs), outputs: tensorNames(boundary.outputs) };
 }
 
+/** Returns the border of some nodes and scopes. */
+async function borderOf(host: GraphHost, targets: readonly Target[], round: AbortSignal): Promise<Boundary> {
+  const reply = await host.select?.(targets, round);
+  if (reply === undefined || reply.obstacle !== "") throw new Error(reply?.obstacle ?? host.reason);
+  return { inputs: reply.inputs, outputs: reply.outputs };
+}
+
+async function submodelOf(reply: Extraction, boundary: Boundary, isEdited: boolean): Promise<Submodel> {
+  const { name, code, file } = reply;
+  return { columns: new Columns(await unpack(reply.columns)), boundary, name, code, file, isEdited };
+}
+
+function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {
+  return () => {
+    dispatch({ type: "extracted", submodel });
+    dispatch({ type: "finished", outcome: message });
+  };
+}
+
 export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
   const task = new Task(signal);
   const planning = fillings(signal);
@@ -29,13 +49,6 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
   const queue: (() => void)[] = [];
   const fail = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
   const finish = (text: string): void => dispatch({ type: "finished", outcome: text });
-
-  /** Returns the border of some nodes and scopes. */
-  const borderOf = async (targets: readonly Target[], round: AbortSignal): Promise<Boundary> => {
-    const reply = await host.select?.(targets, round);
-    if (reply === undefined || reply.obstacle !== "") throw new Error(reply?.obstacle ?? host.reason);
-    return { inputs: reply.inputs, outputs: reply.outputs };
-  };
 
   /** @param ask asks the kernel, and returns a function that applies the reply */
   const run = (
@@ -76,18 +89,23 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
     extract(targets?: readonly Target[]): void {
       const boundaryNow = state().boundary;
       run({ busy: "Extracting the submodel…" }, async (round) => {
-        const boundary = targets === undefined ? boundaryNow : await borderOf(targets, round);
+        const boundary = targets === undefined ? boundaryNow : await borderOf(host, targets, round);
         const { inputs, outputs } = namesOf(columns, boundary);
         const reply = await host.extract(inputs, outputs, round);
-        const submodel = { columns: new Columns(await unpack(reply.columns)), boundary, name: reply.name };
-        return () => {
-          dispatch({ type: "extracted", submodel });
-          finish(reply.message);
-        };
+        return shows(dispatch, reply, await submodelOf(reply, boundary, false));
+      });
+    },
+    /** Edits the model, and shows the result beside it. */
+    edit(request: EditRequest): void {
+      run({ busy: "Editing the model…" }, async (round, progress) => {
+        const reply = await (host.edit?.(request, progress, round) ??
+          Promise.reject<Extraction>(new Error(host.reason)));
+        return shows(dispatch, reply, await submodelOf(reply, state().boundary, true));
       });
     },
     /** Gives the kernel the submodel that is shown again after an undo, or none. */
     restore(submodel: Submodel | null): void {
+      if (submodel?.isEdited) return; // the kernel keeps the edits: "Undo edit" takes one back
       const { inputs, outputs } = namesOf(columns, submodel?.boundary ?? { inputs: [], outputs: [] });
       const request: Promise<unknown> =
         submodel === null ? host.discard(signal) : host.extract(inputs, outputs, signal);

@@ -1,4 +1,4 @@
-/** A row that saves a simplified model to a file; it asks before it overwrites one. */
+/** A row that saves a model that was made here to a file; it asks before it overwrites one. */
 
 import { failureText } from "../protocol/host.ts";
 import type { SaveReply } from "../protocol/wire.ts";
@@ -18,7 +18,7 @@ export function createSaveBar(
   const outcome = el("span.onnx-nb-message-text", { role: "status" });
   const write = kernel.create("Save", () => run(false), signal, { hint: "Write the file" });
   const replace = kernel.create("Replace", () => run(true), signal, { hint: "Write over the existing file" });
-  const group = { role: "group", "aria-label": "Save the simplified model", hidden: true };
+  const group = { role: "group", "aria-label": "Save the model", hidden: true };
   const element = el("div.onnx-nb-strip", group, path, write, replace, outcome);
   const toggle = (open: boolean): void => {
     element.hidden = !open;
@@ -65,7 +65,7 @@ export function createSaveBar(
     /** @param reason why there is no kernel; null if there is one */
     update(reason: string | null): void {
       opener.disabled = reason !== null;
-      opener.title = reason ?? "Write the simplified model to a file";
+      opener.title = reason ?? "Write the model to a file";
     },
   };
 }

@@ -105,7 +105,8 @@ describe("a selection of many", () => {
   });
 
   it("shows totals, and is extracted between its border tensors at once, which can be undone", async () => {
-    host.answer = () => Promise.resolve({ columns: packOf(), message: "Extracted 2 nodes", name: "" });
+    host.answer = () =>
+      Promise.resolve({ columns: packOf(), message: "Extracted 2 nodes", name: "", code: "", file: "" });
     host.selectionReply = {
       rows: [["MACs", "12 M"]],
       inputs: [target("tensor", "p").id],

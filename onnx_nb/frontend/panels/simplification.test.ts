@@ -228,7 +228,7 @@ it("asks before it overwrites a file", async () => {
   await show();
   buttonIn(root, "Save…").click();
   kernel.exists = true;
-  const group = root.querySelector('[aria-label="Save the simplified model"]') as HTMLElement;
+  const group = root.querySelector('[aria-label="Save the model"]') as HTMLElement;
   buttonIn(group, "Save").click();
   await settle();
   expect(group.textContent).toContain("The file /home/model.simplified.onnx already exists.");

@@ -5,7 +5,7 @@ import { deflateSync } from "node:zlib";
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { CellsPage, Extraction, GraphHost, Patch, Place, Plan, ValueHost } from "../protocol/host.ts";
 import { columnsOf, describedPack } from "../protocol/testing.ts";
-import type { Inspection, SelectReply, StatisticsReply } from "../protocol/wire.ts";
+import type { EditRequest, Inspection, SaveReply, SelectReply, StatisticsReply } from "../protocol/wire.ts";
 import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
@@ -104,6 +104,19 @@ export class FakeHost implements GraphHost {
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Extraction> {
     this.extractions.push([inputs, outputs, signal]);
     return this.answer();
+  }
+
+  readonly edits: EditRequest[] = [];
+  readonly saves: [path: string, replace: boolean][] = [];
+
+  edit(request: EditRequest): Promise<Extraction> {
+    this.edits.push(request);
+    return this.answer();
+  }
+
+  async save(path: string, replace: boolean): Promise<SaveReply> {
+    this.saves.push([path, replace]);
+    return { path, exists: !replace, size: "12 kB" };
   }
 
   discardCount = 0;

@@ -7,11 +7,13 @@ import type { Progress } from "./channel.ts";
 import type { Target } from "./columns.ts";
 import type {
   CellsReply,
+  EditRequest,
   ExtractReply,
   Inspection,
   Look,
   OverlayReply,
   PlanReply,
+  SaveReply,
   SelectReply,
   StatisticsReply,
 } from "./wire.ts";
@@ -134,6 +136,10 @@ export interface GraphHost {
   readonly reason: string;
   plan(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Plan>;
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Extraction>;
+  /** edits the model; returns it with all edits so far */
+  edit?(request: EditRequest, progress: Progress, signal: AbortSignal): Promise<Extraction>;
+  /** writes the model that was extracted or edited last */
+  save?(path: string, replace: boolean, signal: AbortSignal): Promise<SaveReply>;
   /** forgets the submodel, because its extraction was undone */
   discard(signal: AbortSignal): Promise<unknown>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<Inspection>;

@@ -4,7 +4,7 @@ import { Digest } from "./capture.ts";
 import { type Channel, NO_KERNEL, type Reply } from "./channel.ts";
 import { alignedBytes, bytesOf, type Pack } from "./codec.ts";
 import type { Target } from "./columns.ts";
-import type { GraphHost, OverlayData, PageData } from "./host.ts";
+import type { Extraction, GraphHost, OverlayData, PageData } from "./host.ts";
 import type { Inspection, SideRequest } from "./wire.ts";
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
@@ -62,11 +62,11 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
       if (buffers[0] === undefined) throw new Error("the kernel's plan names no nodes");
       return { ...value, nodes: new Int32Array(alignedBytes(buffers[0])) };
     },
-    async extract(inputs, outputs, signal) {
-      const { value, buffers } = await channel.request("extract", { inputs, outputs }, { signal });
-      if (buffers[0] === undefined) throw new Error("the kernel sent no submodel");
-      return { ...value, columns: bytesOf(buffers[0]) };
-    },
+    extract: async (inputs, outputs, signal) =>
+      extractionOf(await channel.request("extract", { inputs, outputs }, { signal })),
+    edit: async (request, progress, signal) =>
+      extractionOf(await channel.request("edit", request, { signal, progress })),
+    save: (path, replace, signal) => channel.value("save", { path, replace }, { signal }),
     discard: (signal) => channel.value("discard", {}, { signal }),
     select(targets, signal) {
       const ids = (kind: Target["kind"]): number[] =>
@@ -87,6 +87,11 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
       npy: (value, signal) => channel.bytes("npy", { value }, { signal }),
     },
   };
+}
+
+function extractionOf({ value, buffers: [columns] }: Reply<"extract" | "edit">): Extraction {
+  if (columns === undefined) throw new Error("the kernel sent no model");
+  return { ...value, columns: bytesOf(columns) };
 }
 
 /** Reads numbers for coloring, as sent by the kernel. */

@@ -52,6 +52,16 @@ export interface BoundaryRequest {
   readonly outputs?: readonly string[];
 }
 
+/** An edit of the model; what is shown then is the model with all edits so far. */
+export interface EditRequest {
+  /** remove, rename, output, free or undo */
+  readonly edit: string;
+  readonly kind?: string;
+  readonly id?: number;
+  /** the new name */
+  readonly text?: string;
+}
+
 /** A page without a kernel. */
 export interface PageRequest {
   readonly statistics?: boolean;
@@ -168,11 +178,15 @@ export interface PlanReply {
   readonly message: string;
 }
 
-/** What an extraction made. */
+/** What an extraction or an edit made. */
 export interface ExtractReply {
   readonly message: string;
   /** what a cell calls it; "" where there are no cells */
   readonly name: string;
+  /** Python that makes it */
+  readonly code: string;
+  /** a path to save it to */
+  readonly file: string;
 }
 
 /** The statistics of a tensor; numbers that JSON cannot hold are text. */
@@ -254,6 +268,7 @@ export interface Verbs {
   readonly select: readonly [SelectRequest, SelectReply];
   readonly plan: readonly [BoundaryRequest, PlanReply];
   readonly extract: readonly [BoundaryRequest, ExtractReply];
+  readonly edit: readonly [EditRequest, ExtractReply];
   readonly discard: readonly [Record<string, never>, null];
   readonly page: readonly [PageRequest, null];
   readonly capture: readonly [CaptureRequest, string];

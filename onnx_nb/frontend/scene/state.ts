@@ -2,6 +2,7 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { Bookmark, Direction, Plan } from "../protocol/host.ts";
+import type { EditRequest } from "../protocol/wire.ts";
 import type { Overlay, Range } from "./overlay.ts";
 
 /** A target found. For a chain it is the first node, and `chain` holds all nodes in the order of the flow. */
@@ -14,12 +15,17 @@ export interface Boundary {
   readonly outputs: readonly number[];
 }
 
-/** A submodel that is shown, and where it was cut out. */
+/** A model that was made of this one and is shown beside it: a part, or the model with edits. */
 export interface Submodel {
   readonly columns: Columns;
   readonly boundary: Boundary;
   /** what a cell calls it; "" where there are no cells */
   readonly name: string;
+  /** Python that makes it */
+  readonly code: string;
+  /** where it may be saved */
+  readonly file: string;
+  readonly isEdited: boolean;
 }
 
 /** Fields that can be undone; a step keeps them as they were before it. */
@@ -108,6 +114,7 @@ export type Saving = "svg" | "svg-view" | "png";
 export type Command =
   /** extracts some nodes and scopes, or what is between the chosen inputs and outputs */
   | { readonly type: "extract"; readonly targets?: readonly Target[] }
+  | { readonly type: "edit"; readonly request: EditRequest }
   | { readonly type: "save"; readonly what: Saving }
   /** saves the live graph as one file, with statistics of the weights if asked */
   | { readonly type: "page"; readonly statistics: boolean }
@@ -163,7 +170,8 @@ export function reduce(state: State, action: Action | Command, columns: Columns)
   if (action.type === "undo" || action.type === "redo") return back(state, action.type);
   const next = changed(state, action, columns);
   // dragging a filter makes a hundred changes, and is as easily reverted
-  const skipsHistory = action.type === "range" || action.type === "closeSubmodel";
+  const isEdit = action.type === "extracted" && action.submodel.isEdited; // the kernel takes it back
+  const skipsHistory = isEdit || action.type === "range" || action.type === "closeSubmodel";
   return next === state || skipsHistory ? next : record(state, next, action);
 }
 

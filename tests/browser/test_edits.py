@@ -1,0 +1,59 @@
+"""Edits by clicks: what is selected is edited, the result stands beside the graph, is saved, and taken back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx.parser
+from playwright.sync_api import expect
+
+import onnx_nb
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.browser.jupyter import JupyterPage
+
+PINNED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,3,4] image) => (float[1,12] scores) <int64[2] shape = {1,12}, float[12] b = {1,2,3,4,5,6,7,8,9,10,11,12}> {
+    [act] a = Relu (image)  [drop] d = Dropout (a)  [flat] f = Reshape (d, shape)  [add] scores = Add (f, b) }"""
+
+
+def test_a_batch_is_freed_and_a_node_removed_by_clicks(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    path = tmp_path / "pinned.onnx"
+    onnx.save(onnx.parser.parse_model(PINNED), path)
+    lab.open(lab.server.write("edits.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r}, height=520)\ng"))
+    lab.run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    inspector, pane = graph.root.get_by_label("Inspector"), graph.root.get_by_role("region", name="Submodel")
+    bar = graph.root.locator(".onnx-nb-extract")
+
+    graph.click("image", "tensor")
+    inspector.get_by_text("Edit", exact=True).click()
+    inspector.get_by_role("button", name="Free the batch").click()
+    expect(bar).to_contain_text("✓ freed batch of image, mended Reshape ×1: in batches")
+    expect(pane).to_contain_text("g.edits.model")
+    lab.kernel.expect(
+        "[list(i.shape) for i in (*g.edits.model.inputs, *g.edits.model.outputs)]", [["batch", 3, 4], ["batch", 12]]
+    )
+
+    graph.click("drop", "node")
+    inspector.get_by_text("Edit", exact=True).click()
+    inspector.get_by_role("button", name="Remove").click()
+    expect(bar).to_contain_text("✓ removed 'drop': equal on the same feeds: g.edits.model")
+    lab.screenshot("edits")
+    lab.kernel.expect("[node.op_type for node in g.edits.model.proto.graph.node]", ["Relu", "Reshape", "Add"])
+    pane.get_by_role("button", name="Save…").click()
+    saving = pane.get_by_role("group", name="Save the model")
+    target = tmp_path / "pinned-edited.onnx"
+    expect(saving.get_by_label("Path of the file")).to_have_value(str(target))
+    saving.get_by_role("button", name="Save", exact=True).click()
+    expect(saving).to_contain_text("Saved")
+    assert len(onnx_nb.load(target).proto.graph.node) == 3
+
+    pane.get_by_role("button", name="Undo edit").click()
+    expect(bar).to_contain_text("✓ freed batch of image")
+    lab.kernel.expect("len(g.edits.model.proto.graph.node)", 4)
+    assert lab.errors == []
