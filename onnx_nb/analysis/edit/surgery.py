@@ -56,8 +56,8 @@ class EditResult:
 def rename(model: Model, names: Mapping[str, str]) -> EditResult:
     """Rename tensors, nodes and dimensions, wherever they are named."""
     proto = _copy(model)
-    frames = {"": (_graphs(proto), [*all_nodes(proto.graph.node)])}
-    frames |= {f"{f.name}::": (_bodies(f.node), [*all_nodes(f.node)]) for f in proto.functions}
+    frames = {"": (_graphs(proto), _every(proto.graph.node))}
+    frames |= {f"{f.name}::": (_bodies(f.node), _every(f.node)) for f in proto.functions}
     tensors = {prefix: _tensor_names(*frame) for prefix, frame in frames.items()}
     graphs, nodes = frames[""]
     node_names = {node.name for node in nodes if node.name}
@@ -222,7 +222,7 @@ def drop(model: Model, names: Sequence[str]) -> EditResult:
 def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> EditResult:
     """Set attributes of a node; None removes one."""
     proto = _copy(model)
-    every = [*all_nodes(proto.graph.node)]
+    every = _every(proto.graph.node)
     nodes = [node for node in every if plain_text(node.name) == name] or [node for node in every if name in node.output]
     if len(nodes) != 1:
         many = f"{len(nodes)} nodes are called {quoted(name)}." if nodes else f"there is no node {quoted(name)}."
@@ -281,7 +281,7 @@ def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
         if name in inputs:
             _redirect(proto, name, result)
         else:
-            _rename_in([], [*all_nodes(proto.graph.node), node], {name: result, result: name})
+            _rename_in([], [*_every(proto.graph.node), node], {name: result, result: name})
             node.attribute[0].i = info.type.tensor_type.elem_type
         proto.graph.node.append(node)
     now = {name: helper.tensor_dtype_to_np_dtype(_element(wanted)) for name, wanted in types.items()}
@@ -305,8 +305,8 @@ def convert(model: Model, opset: int | None, ir: int | None) -> EditResult:
         except (RuntimeError, ValueError, TypeError) as error:
             message = f"onnx's version converter cannot bring {label_of(model)} to opset {opset}: {error}"
             raise EditError(f"{message:.600}.", advice="Try another opset, or export the model again.") from None
-        former = {tuple(node.output): node for node in all_nodes(model.proto.graph.node)}
-        for node in all_nodes(proto.graph.node):  # it forgets metadata
+        former = {tuple(node.output): node for node in _every(model.proto.graph.node)}
+        for node in _every(proto.graph.node):  # it forgets metadata
             if (same := former.get(tuple(node.output))) is not None and not node.metadata_props:
                 node.metadata_props.extend(same.metadata_props)
         del proto.functions[:]
@@ -345,7 +345,7 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
             _redirect(proto, node.output[0], cast.input[0])
     ends, dead = {info.name for info in proto.graph.output}, {-1}
     while dead:
-        reads = ends.union(*(node.input for node in all_nodes(proto.graph.node)))
+        reads = ends.union(*(node.input for node in _every(proto.graph.node)))
         dead = {number for number, node in enumerate(proto.graph.node) if reads.isdisjoint(node.output)}
         _delete(proto, dead)
     half = load(proto)
@@ -365,8 +365,24 @@ def _copy(model: Model) -> ModelProto:
     return proto
 
 
+def _every(nodes: Iterable[NodeProto]) -> list[NodeProto]:
+    """Return nodes and those in their bodies."""
+    outer = [*nodes]
+    return [*all_nodes(outer)] if any(map(_may_hold, outer)) else outer
+
+
+def _may_hold(node: NodeProto) -> bool:
+    return bool(node.domain) or node.op_type in ("If", "Loop", "Scan", "SequenceMap")
+
+
+def _inner(node: NodeProto) -> Iterable[NodeProto]:
+    return all_nodes(part for _, body in graphs_of(node) for part in body.node) if _may_hold(node) else ()
+
+
 def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
-    return [body for node in all_nodes(nodes) for _, body in graphs_of(node)]
+    outer = [*nodes]
+    inner = _every(outer)
+    return [] if len(inner) == len(outer) else [body for node in inner for _, body in graphs_of(node)]
 
 
 def _graphs(proto: ModelProto) -> list[GraphProto]:
@@ -384,7 +400,7 @@ def _tensor_names(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto]) -> s
 
 def fresh(base: str, proto: ModelProto, free: Collection[str] = ()) -> str:
     """Return a name that no tensor or node has, except those in ``free``."""
-    nodes = [*all_nodes(proto.graph.node)]
+    nodes = _every(proto.graph.node)
     names = (_tensor_names(_graphs(proto), nodes) | {node.name for node in nodes}).difference(free)
     return next(
         name for name in itertools.chain([base], (f"{base}_{i}" for i in itertools.count(1))) if name not in names
@@ -414,7 +430,7 @@ def _rename_in(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto], names: 
 
 def _redirect(proto: ModelProto, old: str, new: str) -> None:
     """Let those who read a tensor read another one; an output keeps its name."""
-    for node in all_nodes(proto.graph.node):
+    for node in _every(proto.graph.node):
         if old in node.input:
             node.input[:] = [new if name == old else name for name in node.input]
     ends = {info.name for info in proto.graph.output}
@@ -426,7 +442,7 @@ def _redirect(proto: ModelProto, old: str, new: str) -> None:
     if maker is None or new in ends:
         proto.graph.node.append(helper.make_node("Identity", [new], [old], name=fresh(f"identity_{old}", proto)))
     else:
-        _rename_in([], all_nodes(proto.graph.node), {new: old})
+        _rename_in([], _every(proto.graph.node), {new: old})
 
 
 def _delete(proto: ModelProto, removal: Collection[int]) -> None:
@@ -434,12 +450,12 @@ def _delete(proto: ModelProto, removal: Collection[int]) -> None:
     nodes = [NodeProto.FromString(node.SerializeToString()) for node in proto.graph.node]
     del proto.graph.node[:]
     proto.graph.node.extend(node for number, node in enumerate(nodes) if number not in removal)
-    _drop_unread(proto, {name for node in all_nodes(nodes[number] for number in removal) for name in node.input})
+    _drop_unread(proto, {name for node in _every(nodes[number] for number in removal) for name in node.input})
 
 
 def _drop_unread(proto: ModelProto, names: Collection[str]) -> None:
     """Remove those of some weights that nothing reads, with their inputs in models before IR 4."""
-    reads = {name for node in all_nodes(proto.graph.node) for name in node.input}
+    reads = {name for node in _every(proto.graph.node) for name in node.input}
     leftovers = set(names) - reads - {info.name for info in proto.graph.output}
     leftovers &= {tensor.name for tensor in proto.graph.initializer}
     for field in (proto.graph.initializer, proto.graph.input) if leftovers else ():
@@ -454,8 +470,7 @@ def _complete(
     """Return the edited model: sorted, and without the declared types of what comes after changed tensors."""
     names = set(starts)
     for node in proto.graph.node if names else ():
-        inner = (name for part in all_nodes([node]) for name in part.input)
-        if not names.isdisjoint(inner):
+        if not (names.isdisjoint(node.input) and all(names.isdisjoint(part.input) for part in _inner(node))):
             names.update(node.output)
     rest = [info for info in proto.graph.value_info if info.name not in names]
     del proto.graph.value_info[:]
@@ -468,9 +483,11 @@ def _complete(
     for info in proto.graph.output:
         kind = graph.type_of(graph.value(info.name))
         info.type.CopyFrom(kind.proto if info.name in names and kind.dtype else former[info.name])
-    nodes = [NodeProto.FromString(proto.graph.node[i].SerializeToString()) for i in graph.order if i < graph.main_count]
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
+    order = [number for number in graph.order.tolist() if number < graph.main_count]
+    if order != sorted(order):
+        nodes = [NodeProto.FromString(node.SerializeToString()) for node in proto.graph.node]
+        del proto.graph.node[:]
+        proto.graph.node.extend(nodes[number] for number in order)
     return with_proto(draft, proto)
 
 
@@ -534,7 +551,7 @@ def _join(model: Model, other: Model, *, is_first: bool) -> tuple[Model, str, Tr
     ports = {entry.name: fresh(entry.name, model.proto, free=pairs.values()) for entry in rest}
     proto = _copy(model)
     inner = {end: fresh(f"{end}_inner", proto) for end in pairs.values() if end in ports.values()}
-    _rename_in(_graphs(proto), all_nodes(proto.graph.node), inner)
+    _rename_in(_graphs(proto), _every(proto.graph.node), inner)
     inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
     sources = _graft(proto, other, {**inner_links, **ports})
     field = proto.graph.input if is_first else proto.graph.output
@@ -587,8 +604,8 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
         location = next(_locations)
         sources[location] = extent.source
         refer(tensor, location, extent.offset, extent.nbytes)
-    nodes, graphs = [*all_nodes(part.graph.node)], _graphs(part)
-    former_nodes = [*all_nodes(proto.graph.node)]
+    nodes, graphs = _every(part.graph.node), _graphs(part)
+    former_nodes = _every(proto.graph.node)
     names_in_use = (
         _tensor_names(_graphs(proto), former_nodes) | {node.name for node in former_nodes} | set(names.values())
     )
