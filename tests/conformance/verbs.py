@@ -12,17 +12,23 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
+import onnxruntime
 from onnx import ModelProto, ValueInfoProto
 
 import onnx_nb
+from onnx_nb import load
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.view.graph_columns import columns
+from onnx_nb.types import Graph
 from tests.conformance.cases import Case, Runnable, plain, same_bits
 from tests.packed import unpacked
 
 RIGHT = "right"
+NEWER = 23
+"""Opset to which models are converted."""
 FEW = 12
 """Nodes that are looked at one by one."""
 CONSTRAINED = {
@@ -77,6 +83,7 @@ def all_values(one: Runnable) -> dict[str, Any] | None:
         return None
 
 
+NO_IDENTITY = "left out: no Identity takes its types"
 NO_VALUES = "left out: onnxruntime refuses all values as outputs"
 
 
@@ -245,6 +252,86 @@ def count_costs(one: Runnable) -> str:
     return RIGHT if found.rows() or not one.model.graph.node else "wrong: no rows"
 
 
+def edit_names(one: Runnable) -> str:
+    """Rename every tensor: onnxruntime gives the same under other names."""
+    names = {name: f"new {name}" for name in dict.fromkeys(Graph.of(load(one.model)).value_names) if name}
+    proto = onnx_nb.edit(one.model).rename(names).model.to_proto()
+    feeds = {names.get(name, name): value for name, value in one.feeds.items()}
+    expected = {names.get(name, name): value for name, value in as_written(one).items()}
+    return equal(plain(proto, feeds, optimize=False), expected)
+
+
+def edit_opset(one: Runnable) -> str:
+    """Convert to another opset: what onnx's converter makes, and it computes the same."""
+    try:
+        expected = onnx.version_converter.convert_version(one.model, NEWER)
+        onnx.checker.check_model(expected, full_check=True)
+    except Exception:  # noqa: BLE001  # it has many
+        return "left out: onnx's converter refuses it, or makes no valid model"
+    found = onnx_nb.edit(one.model).convert(opset=NEWER).model.to_proto()
+    if [node.op_type for node in found.graph.node] != [node.op_type for node in expected.graph.node]:
+        return "wrong: other operators"
+    try:
+        outputs = plain(expected, one.feeds, optimize=False)
+    except Exception:  # noqa: BLE001  # onnxruntime has many
+        return "left out: onnxruntime refuses what onnx's converter made"
+    return equal(plain(found, one.feeds, optimize=False), outputs)
+
+
+def edit_joined(one: Runnable) -> str:
+    """Put an Identity model before and after: the same names, the same values."""
+    kinds = {info.name: info.type for info in (*one.model.graph.input, *one.model.graph.output)}
+    first, last = next(iter(one.feeds), ""), next(iter(one.outputs))
+    if not all(name in kinds and kinds[name].tensor_type.HasField("shape") for name in (first, last)):
+        return "left out: its first input or output is no tensor of a known rank"
+    e = onnx_nb.edit(one.model)
+    e.before(identity(first, f"{first} ", kinds[first])).after(identity(f" {last}", last, kinds[last]))
+    try:
+        found = plain(e.model.to_proto(), one.feeds, optimize=False)
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+        return NO_IDENTITY
+    return equal({name: found.get(name) for name in one.outputs}, as_written(one))
+
+
+def identity(name: str, output: str, kind: onnx.TypeProto) -> ModelProto:
+    ports = [ValueInfoProto(name=name, type=kind), ValueInfoProto(name=output, type=kind)]
+    nodes = [onnx.helper.make_node("Identity", [name], [output])]
+    graph = onnx.helper.make_graph(nodes, "identity", ports[:1], ports[1:])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+
+
+def as_written(one: Runnable) -> dict[str, Any]:
+    """What onnxruntime gives without its optimizations, which see other neighbors in an edited model."""
+    return plain(one.model, one.feeds, optimize=False)
+
+
+def edit_inserted(one: Runnable) -> str:
+    """Insert an Identity behind values, and remove it again."""
+    e, left, expected = onnx_nb.edit(one.model), 0, as_written(one)
+    for name in made_of(one.model)[:3]:
+        try:
+            e.insert("Identity", name)
+        except onnx_nb.EditError:
+            left += 1  # a type that Identity does not take in this opset
+            continue
+        try:
+            said = equal(plain(e.model.to_proto(), one.feeds, optimize=False), expected)
+        except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+            return NO_IDENTITY
+        except onnxruntime.capi.onnxruntime_pybind11_state.Fail as error:
+            if "Subgraph must have the shape set" in str(error):
+                return "left out: onnxruntime infers no shape for a Scan through an Identity"
+            raise
+        if said != RIGHT:
+            return said
+        inserted = next(node.name for node in e.model.proto.graph.node if node.name.startswith("insert_identity"))
+        e.remove(inserted)
+        said = equal(plain(e.model.to_proto(), one.feeds, optimize=False), expected)
+        if said != RIGHT or len(e.model.proto.graph.node) != len(one.model.graph.node):
+            return f"{said}, {len(e.model.proto.graph.node)} nodes left"
+    return NO_IDENTITY if left and not e.steps else RIGHT
+
+
 VERBS: dict[str, Callable[[Runnable], str]] = {
     "run": run,
     "random_feeds": run_on_random_feeds,
@@ -261,6 +348,10 @@ VERBS: dict[str, Callable[[Runnable], str]] = {
     "draw": draw,
     "summarize": summarize,
     "costs": count_costs,
+    "edit, every tensor renamed": edit_names,
+    "edit, another opset": edit_opset,
+    "edit, joined with others": edit_joined,
+    "edit, inserted and removed": edit_inserted,
 }
 
 # --- simplified models ------------------------------------------------------------------------------------------------

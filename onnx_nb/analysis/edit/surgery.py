@@ -19,6 +19,7 @@ from onnx_nb.analysis.errors import EditError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, number_text, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model.functions import canonical, check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.storage import MEMORY, Source, refer
@@ -113,12 +114,14 @@ def remove(model: Model, names: Sequence[str]) -> EditResult:
     graph, proto = Graph.of(model), _copy(model)
     members = {node for name in names for node in _nodes(graph, name)}
     sources, results = ports(graph, members)
+    outside = (value for node in sorted(members) for value in Flow.of(graph).reads(node))
+    sources += [value for value in outside if graph.producer[value] not in members and value not in sources]
     starts = [graph.value_names[value] for value in results]
     if len(results) > 1:
         raise EditError(f"others read {listed(starts)}, and one input cannot stand for all.", advice=_INSTEAD)
     for value in results:
         kind = graph.type_of(value)
-        fitting = [v for v in sources if (graph.type_of(v).dtype, graph.type_of(v).shape) == (kind.dtype, kind.shape)]
+        fitting = sorted((v for v in sources if _fits(graph.type_of(v), kind)), key=lambda v: graph.type_of(v) != kind)
         if not fitting:
             reads = ", ".join(f"{quoted(graph.value_names[v])} ({graph.type_of(v)})" for v in sources) or "nothing"
             message = f"without {listed(names)} nothing makes {quoted(starts[0])} ({kind}); it reads {reads}."
@@ -126,7 +129,7 @@ def remove(model: Model, names: Sequence[str]) -> EditResult:
         _redirect(proto, starts[0], graph.value_names[fitting[0]])
     _delete(proto, members)
     is_same = {graph.op_type(node) for node in members} <= {"Identity", "Dropout"}
-    return EditResult(_complete(model, proto, starts), f"removed {listed(names)}", is_same=is_same)
+    return EditResult(_complete(model, proto, []), f"removed {listed(names)}", is_same=is_same)
 
 
 def insert(
@@ -143,12 +146,18 @@ def insert(
     node.input.extend([after, *(s if isinstance(s, str) else f"{result}_input{i}" for i, s in enumerate(inputs, 1))])
     node.output.append(result)
     _set(model, node, attributes)
-    if value in graph.outputs and graph.producer[value] >= 0:  # the output keeps its name
+    is_output = value in graph.outputs and graph.producer[value] >= 0
+    if is_output:  # it keeps its name
         _rename_in([], [proto.graph.node[graph.producer[value]], node], {after: result, result: after})
     else:
         _redirect(proto, after, result)
     proto.graph.node.append(node)
-    return EditResult(_complete(model, proto, [after, result]), f"inserted {op_type} after {after}")
+    now, kind = Graph.of(with_proto(model, proto)), graph.type_of(value)
+    is_alike = not is_output and kind.is_complete and now.type_of(now.value(result)) == kind
+    if is_alike:
+        proto.graph.value_info.append(onnx.ValueInfoProto(name=result, type=kind.proto))
+    starts = [] if is_alike else [after, result]
+    return EditResult(_complete(model, proto, starts), f"inserted {op_type} after {after}")
 
 
 def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: ModelLike) -> EditResult:
@@ -482,13 +491,23 @@ def _complete(
     graph = Graph.of(draft := with_proto(model, proto, sources=sources))
     for info in proto.graph.output:
         kind = graph.type_of(graph.value(info.name))
-        info.type.CopyFrom(kind.proto if info.name in names and kind.dtype else former[info.name])
+        is_better = info.name in names and (kind.is_complete or kind.dtype != ValueType.of(former[info.name]).dtype)
+        info.type.CopyFrom(kind.proto if is_better and kind.dtype else former[info.name])
     order = [number for number in graph.order.tolist() if number < graph.main_count]
     if order != sorted(order):
         nodes = [NodeProto.FromString(node.SerializeToString()) for node in proto.graph.node]
         del proto.graph.node[:]
         proto.graph.node.extend(nodes[number] for number in order)
     return with_proto(draft, proto)
+
+
+def _fits(one: ValueType, other: ValueType) -> bool:
+    """Return whether two types may be the same, as far as both are known."""
+    if one.dtype != other.dtype or one.shape is None or other.shape is None:
+        return one.dtype == other.dtype
+    return len(one.shape) == len(other.shape) and all(
+        a == b or None in (a, b) for a, b in zip(one.shape, other.shape, strict=True)
+    )
 
 
 def _nodes(graph: Graph, name: str) -> set[int]:
