@@ -545,4 +545,12 @@ describe("bad models", () => {
     buttonIn(root, "node 'a' reads <b>").click();
     expect(view.state.selection).toEqual({ kind: "node", id: 0 });
   });
+
+  it("keep their view where focus scrolls the body", () => {
+    show();
+    const body = root.querySelector(".onnx-nb-body") as HTMLElement;
+    body.scrollTop = 101;
+    body.dispatchEvent(new Event("scroll"));
+    expect(body.scrollTop).toBe(0);
+  });
 });

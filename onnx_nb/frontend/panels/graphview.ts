@@ -21,7 +21,7 @@ import {
   sameTarget,
   selectionOf,
 } from "../scene/state.ts";
-import { button, copyButton, el, elide, onAbort } from "../ui/dom.ts";
+import { button, copyButton, el, elide, on, onAbort } from "../ui/dom.ts";
 import { drawnAs, stack, stillOf } from "../ui/still.ts";
 import { KernelButtons } from "../ui/task.ts";
 import { createBanners, emptyState } from "./banners.ts";
@@ -126,6 +126,9 @@ export class GraphView {
     viewport.element.append(help.element, ...(empty ? [empty] : []));
     const middle = el("div.onnx-nb-middle", viewport.element, legend.element);
     const body = el("div.onnx-nb-body", tree.element, middle, isNested ? null : this.#pane, inspector.element);
+    on(body, "scroll", signal, () => {
+      body.scrollTop = 0; // focus scrolls it, and no wheel scrolls it back
+    });
     root.replaceChildren(banners.element, body, ...(extractBar ? [extractBar.element] : []), liveRegion);
     (options.bar ?? root).prepend(toolbar.element);
     this.#toolbar = toolbar;

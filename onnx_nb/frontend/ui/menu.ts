@@ -37,6 +37,10 @@ export function createMenu(
     close(true);
     if (!opens) return;
     list.hidden = false;
+    list.style.right = "";
+    const edge = element.closest(".onnx-nb")?.getBoundingClientRect().left ?? 0;
+    const excess = edge - list.getBoundingClientRect().left; // of what the left edge of the panel would clip
+    if (excess > 0) list.style.right = `${-Math.ceil(excess)}px`;
     opener.setAttribute("aria-expanded", "true");
     items()[0]?.focus({ preventScroll: true });
   };
