@@ -70,7 +70,9 @@ class Values:
         feeds = values.random.replace("feeds: random", "random inputs") or "your feeds"
         ending = f"{feeds}, stopped at {quoted(values.stopped.name)}" if values.stopped else feeds
         counts = f"{count_text(len(values), 'value')} in {count_text(values.feeds, 'run')}"
-        return Reply(f"Captured {counts} on {ending}. Click a tensor, or choose a color")
+        first = values.nonfinite()
+        after = "Click a tensor, or choose a color" if first is None else first.message.removesuffix(".")
+        return Reply(f"Captured {counts} on {ending}. {after}")
 
     def statistics(self, call: Call[ValueRequest]) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""

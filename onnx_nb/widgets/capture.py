@@ -65,7 +65,7 @@ class CapturePanel(LinkedWidget):
             model=shortened(capture.model.name, 200),
             runs=", ".join(filter(None, (count_text(capture.feeds, "run"), capture.random))),
             stopped="" if stop is None else f"Stopped at {quoted(stop.name)}: nothing after it was run.",
-            nonfinite=None if first is None else {"name": first.name, "message": first.message},
+            nonfinite=None if first is None else {"name": _row_of(first.name, capture), "message": first.message},
         )
         super().__init__(repr(capture), {"columns": table.to_bytes()}, still_html(capture), **traits)
         self.graph = graph
@@ -84,3 +84,12 @@ class CapturePanel(LinkedWidget):
 
     def _selected(self, tensor: str) -> dict[str, Any] | None:
         return {"kind": "tensor", "name": tensor} if tensor in self.capture else None
+
+
+def _row_of(name: str, capture: Capture) -> str:
+    """Return the name of a captured value: of a weight, what the first node that reads it makes."""
+    graph = Graph.of(capture.model)
+    value = graph.value(name)
+    readers = [] if name in capture.names or value < 0 else graph.consumers(value).tolist()
+    results = (graph.value_names[v] for node in readers for v in graph.node_outputs(node).tolist() if v >= 0)
+    return next((result for result in results if result in capture.names), name)

@@ -59,6 +59,20 @@ def test_the_first_value_that_is_not_finite_is_told_in_words() -> None:
     assert "Log makes 1 NaN and 1 −Inf" in first.message
 
 
+def test_a_weight_with_nan_leads_to_the_node_that_reads_it() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w)  y = Neg(a) }"""
+    )
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array([1, np.nan], np.float32), "w"))
+    panel = CapturePanel(onnx_nb.capture(model, {"x": np.ones(2, np.float32)}))
+    meta = unpacked(bytes(panel._packed["columns"])).meta["nonfinite"]
+    assert meta["name"] == "a"
+    assert "'w' is given to the model with 1 NaN" in meta["message"]
+    content, _ = ask(onnx_nb.ModelGraph(model), "capture", value=None)
+    assert "'w' is given to the model with 1 NaN" in content["value"]
+
+
 def test_choosing_a_row_selects_the_tensor_in_the_graph_and_back() -> None:
     model = load(onnx.parser.parse_model(LOG))
     g = ModelGraph(model)
