@@ -504,7 +504,7 @@ def _complete(
 def _fits(one: ValueType, other: ValueType) -> bool:
     """Return whether two types may be the same, as far as both are known."""
     if one.dtype != other.dtype or one.shape is None or other.shape is None:
-        return one.dtype == other.dtype
+        return one.dtype == other.dtype or "" in (one.dtype, other.dtype)
     return len(one.shape) == len(other.shape) and all(
         a == b or None in (a, b) for a, b in zip(one.shape, other.shape, strict=True)
     )
