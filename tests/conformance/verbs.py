@@ -286,7 +286,7 @@ def edit_joined(one: Runnable) -> str:
     if not all(name in kinds and kinds[name].tensor_type.HasField("shape") for name in (first, last)):
         return "left out: its first input or output is no tensor of a known rank"
     e = onnx_nb.edit(one.model)
-    opset = max(entry.version for entry in one.model.opset_import if entry.domain in ("", "ai.onnx"))
+    opset = max((entry.version for entry in one.model.opset_import if entry.domain in ("", "ai.onnx")), default=13)
     e.before(identity(first, f"{first} ", kinds[first], opset)).after(identity(f" {last}", last, kinds[last], opset))
     try:
         found = plain(e.model.to_proto(), one.feeds, optimize=False)
