@@ -79,6 +79,7 @@ class _Mend(NamedTuple):
 
 def free(model: Model, name: str, axes: Mapping[str, int] | None, progress: Progress | None = None) -> EditResult:
     """Make the batch dynamic; see `Edit.free`."""
+    session.run(model)  # where sizes are free, it finds some that the model takes, and they are kept
     failure = EditError(f"{label_of(model)} has no input with a batch.", advice="Name its axis: axes={'x': 0}.")
     for number, choice in enumerate(_choices(model, axes)):
         try:
@@ -111,13 +112,25 @@ def _parts(array: NDArray[Any], layout: BatchLayout, count: int) -> list[NDArray
     return [split.take(i, layout.axis + 1).reshape(*before, layout.outer * inner, *after) for i in range(count)]
 
 
-def _is_near(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _joint(one: NDArray[Any], two: NDArray[Any], layout: BatchLayout) -> NDArray[Any]:
+    """Return an array that holds two batches."""
+    axis = layout.axis
+    split = [array.reshape(*array.shape[:axis], layout.outer, -1, *array.shape[axis + 1 :]) for array in (one, two)]
+    return np.concatenate(split, axis + 1).reshape(*one.shape[:axis], 2 * one.shape[axis], *one.shape[axis + 1 :])
+
+
+def _is_near(one: NDArray[Any], other: NDArray[Any], scale: float = 0) -> bool:
+    """Return whether two arrays are equal but for rounding, of them or of numbers as large as ``scale``."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.dtype.kind not in "fcV":
         return not one.size or float(np.mean(one != other)) <= RARE
-    largest = float(np.abs(one[np.isfinite(one)]).max(initial=0))
-    return bool(np.isclose(other, one, RTOL, ATOL * largest, equal_nan=True).all())
+    atol = ATOL * _largest(one) + scale * float(np.finfo(np.float32).eps)
+    return bool(np.isclose(other, one, RTOL, atol, equal_nan=True).all())
+
+
+def _largest(array: NDArray[Any]) -> float:
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0))
 
 
 def _choices(model: Model, axes: Mapping[str, int] | None) -> Iterator[dict[str, int]]:
@@ -196,7 +209,9 @@ class _Freeing:
                     what = f"fails on two batches at once ({reason:.300})" if reason else "mixes the samples of a batch"
                     message = f"{self.name} of {label_of(self.model)} cannot be freed: {graph.node_label(node)} {what}."
                     raise EditError(message, advice="Replace this node, or export the model with a dynamic batch.")
-                values[value], layouts[graph.value_names[value]] = entry, entry.layout
+                # roundings do not add up: the next node reads what both would give by themselves
+                joint = _joint(entry.one, entry.two, entry.layout) if entry.layout.axis >= 0 else entry.both
+                values[value], layouts[graph.value_names[value]] = entry._replace(both=joint), entry.layout
             for value in [value for value in flow.reads(node) if value in values and last[value] == node]:
                 values.pop(value, None)
         return layouts
@@ -374,7 +389,8 @@ class _Freeing:
                     unproved += [key] if key not in unproved else []
                     continue
                 parts = [array] * count if layout == SHARED else _parts(array, layout, count)
-                if not all(map(_is_near, singles, parts)):
+                scale = max(map(_largest, singles)) if array.dtype.kind in "fc" else 0
+                if not all(_is_near(one, part, scale) for one, part in zip(singles, parts, strict=True)):
                     message = f"{self.name} of {label_of(self.model)} cannot be freed: samples change each other in"
                     raise EditError(
                         f"{message} {quoted(key)}.", advice="A node takes a scale, a sum or a maximum over the batch."

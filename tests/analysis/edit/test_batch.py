@@ -11,6 +11,7 @@ import pytest
 from onnx import ModelProto
 
 import onnx_nb
+from onnx_nb.analysis.edit import batch
 from onnx_nb.analysis.edit.batch import OPEN, SHARED, BatchLayout, layout_of
 from tests import models
 
@@ -177,6 +178,8 @@ def test_layouts() -> None:
     assert layout_of(one, two, np.concatenate([one, two], 1)) == BatchLayout(1)
     inside = np.stack([one, two], 1).reshape(4, 3)  # the batch between heads and the rest
     assert layout_of(one, two, inside) == BatchLayout(0, 2)
+    for place in (BatchLayout(0), BatchLayout(1), BatchLayout(0, 2), BatchLayout(1, 3)):
+        assert layout_of(one, two, batch._joint(one, two, place)) == place
     assert layout_of(one, two, np.concatenate([two, one])) is None
     assert layout_of(one, two, one) is None
     assert layout_of([one], [two], [one, two]) == OPEN
