@@ -239,9 +239,11 @@ def test_a_submodel_has_the_name_that_a_cell_has_for_it(shell: Any, monkeypatch:
     view, graph = shell.user_ns["view"], shell.user_ns["part_of"]
     shown = onnx_nb.ModelGraph(view.model)
     places = {": view.graph.submodel": view.graph, ": part_of.submodel": graph}
-    for end, each in (places | {". Copy Python copies the call, to run it in a cell.": shown}).items():
+    for end, each in (places | {". Copy Python copies the call.": shown}).items():
         content, _ = ask(each, "extract", inputs=["x"], outputs=["y"])
         assert content["value"]["message"] == f"Extracted 1 node{end}"
+        variable = end.removeprefix(": ").removesuffix(".submodel") if "submodel" in end else ""
+        assert f"extract({f'{variable}.model' if variable else 'model'}, " in content["value"]["code"]
 
 
 def test_a_terminal_gets_text_only() -> None:
