@@ -210,7 +210,7 @@ class PlanReply(Wire):
 
 
 class ExtractReply(Wire):
-    """What an extraction or an edit made."""
+    """A model that an extraction or an edit made."""
 
     message: str
     name: str

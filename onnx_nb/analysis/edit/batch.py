@@ -2,7 +2,8 @@
 
 Nodes run one by one, each for one batch, for another one, and for both at once. What a node makes of both is what it
 makes of each, the same for all or side by side along an axis. Where it is not, the node pins the batch or mixes
-samples. Only a Reshape is mended, whose shape is written for one size; no other operator is known by its name.
+samples. Shapes that are written for one size are mended, and constants that each sample needs; only Reshape is known
+by its name, as it may let the batch slip into another axis.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper
 
-from onnx_nb.analysis.edit.surgery import EditResult, fresh
+from onnx_nb.analysis.edit.surgery import EditResult, copy_of, fresh
 from onnx_nb.analysis.errors import EditError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import Flow
@@ -25,6 +26,7 @@ from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.model.tensors import attribute, dimensions, input_types
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
+from onnx_nb.analysis.simplify.verification import largest
 from onnx_nb.analysis.submodel.assembly import assemble
 
 if TYPE_CHECKING:
@@ -125,12 +127,8 @@ def _is_near(one: NDArray[Any], other: NDArray[Any], scale: float = 0) -> bool:
         return False
     if one.dtype.kind not in "fcV":
         return not one.size or float(np.mean(one != other)) <= RARE
-    atol = ATOL * _largest(one) + scale * float(np.finfo(np.float32).eps)
+    atol = ATOL * largest(one) + scale * float(np.finfo(np.float32).eps)
     return bool(np.isclose(other, one, RTOL, atol, equal_nan=True).all())
-
-
-def _largest(array: NDArray[Any]) -> float:
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0))
 
 
 def _choices(model: Model, axes: Mapping[str, int] | None) -> Iterator[dict[str, int]]:
@@ -318,8 +316,7 @@ class _Freeing:
 
     def _result_of(self, layouts: Mapping[str, BatchLayout]) -> Model:
         """Return the model with free axes and mended inputs of nodes."""
-        proto = ModelProto()
-        proto.CopyFrom(self.model.proto)
+        proto = copy_of(self.model)
         for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
             dims, layout = info.type.tensor_type.shape.dim, layouts.get(info.name, SHARED)
             if 0 <= layout.axis < len(dims):
@@ -389,7 +386,7 @@ class _Freeing:
                     unproved += [key] if key not in unproved else []
                     continue
                 parts = [array] * count if layout == SHARED else _parts(array, layout, count)
-                scale = max(map(_largest, singles)) if array.dtype.kind in "fc" else 0
+                scale = max(map(largest, singles))
                 if not all(_is_near(one, part, scale) for one, part in zip(singles, parts, strict=True)):
                     message = f"{self.name} of {label_of(self.model)} cannot be freed: samples change each other in"
                     raise EditError(

@@ -19,11 +19,9 @@ from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.edit import batch, surgery
 from onnx_nb.analysis.errors import EditError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, quoted
-from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.match.diff import Diff, diff
 from onnx_nb.analysis.model.model import Model, ModelLike, cached, label_of, load, storage_of
 from onnx_nb.analysis.model.storage import available_memory
-from onnx_nb.analysis.model.tensors import all_nodes
 from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.results import Displayed, Panel, Still, StillTable, Table
 from onnx_nb.analysis.simplify.verification import Verification, complaint
@@ -313,7 +311,7 @@ class Edit(Displayed, Table):
 
         def again(model: Model) -> surgery.EditResult:
             outcome = _VERBS[verb](model, *args, **kwargs)
-            if len(model.proto.graph.node) <= CHECKED and not _refusal(model) and (reason := _refusal(outcome.model)):
+            if len(model.proto.graph.node) <= CHECKED and not complaint(model) and (reason := complaint(outcome.model)):
                 raise EditError(f"after {verb} this is no valid model: {reason}", advice="It was not done.")
             return outcome
 
@@ -351,10 +349,6 @@ def _step(call: str, outcome: surgery.EditResult, again: Callable[[Model], surge
     return EditStep(call, outcome.text, outcome.model, proof, outcome.proof, outcome, again)
 
 
-def _refusal(model: Model) -> str:
-    return cached(model, complaint, lambda: complaint(model))
-
-
 def _proof(former: Model, outcome: surgery.EditResult, feeds: Any, tell: Progress) -> tuple[Proof, str]:
     """Run a model before and after an edit, and judge."""
     if outcome.proof and feeds is None:
@@ -364,9 +358,7 @@ def _proof(former: Model, outcome: surgery.EditResult, feeds: Any, tell: Progres
         return "unproved", f"running both needs {bytes_text(need)}"
     ways: dict[str, Any] = {"feeds_to": outcome.feeds_to, "outputs_to": outcome.outputs_to}
     check = Verification(former, outcome.model, outcome.model, **ways)
-    random = names_where("random") | {"Dropout"}
-    is_random = any(node.op_type in random for node in all_nodes(former.proto.graph.node))
-    check.run(3, feeds, tell, is_random=is_random)
+    check.run(3, feeds, tell)
     if check.verdict == "unchecked":
         return "unproved", check.said
     if check.verdict == "verified":

@@ -1,4 +1,4 @@
-"""What an edit does to a model: functions that return another model, which shares the weights of the first.
+"""Edits of a model: functions that return another model, which shares the weights of the first.
 
 Names mean tensors, nodes and dimensions of the main graph and its bodies; "Block::t" is tensor t of function Block.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 HALF_LIMIT: Final = 65504.0
 """Largest number of float16."""
 _INSTEAD: Final = "Put another part in its place: replace(inputs, outputs, model)."
-_locations = (f"{MEMORY}/edit{number}" for number in itertools.count())
+_numbers = itertools.count()  # of the places of weights: two threads may edit at once
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class EditResult:
 
     model: Model
     text: str
-    """What was done, in words."""
+    """The edit, in words."""
     is_same: bool = False
     """Whether the model computes the same by design."""
     feeds_to: Translation = dict
     outputs_to: Translation = dict
     proof: str = ""
-    """What has been proved already."""
+    """The proof, if the edit made one itself."""
 
 
 def rename(model: Model, names: Mapping[str, str]) -> EditResult:
     """Rename tensors, nodes and dimensions, wherever they are named."""
-    proto = _copy(model)
+    proto = copy_of(model)
     frames = {"": (_graphs(proto), _every(proto.graph.node))}
     frames |= {f"{f.name}::": (_bodies(f.node), _every(f.node)) for f in proto.functions}
     tensors = {prefix: _tensor_names(*frame) for prefix, frame in frames.items()}
@@ -105,13 +105,13 @@ def fix(model: Model, sizes: Mapping[str, Any]) -> EditResult:
     try:
         result = with_shapes(model, sizes)
     except OnnxNbError as error:
-        raise EditError(error.message, advice=error.advice.partition(" An axis")[0]) from None
+        raise EditError(error.message, advice=error.advice) from None
     return EditResult(result, f"fixed {', '.join(f'{name} = {size}' for name, size in sizes.items())}", is_same=True)
 
 
 def remove(model: Model, names: Sequence[str]) -> EditResult:
     """Remove nodes or scopes: who read what they make reads what they read."""
-    graph, proto = Graph.of(model), _copy(model)
+    graph, proto = Graph.of(model), copy_of(model)
     members = {node for name in names for node in _nodes(graph, name)}
     sources, results = ports(graph, members)
     outside = (value for node in sorted(members) for value in Flow.of(graph).reads(node))
@@ -136,7 +136,7 @@ def insert(
     model: Model, op_type: str, after: str, inputs: Sequence[Any], *, domain: str = "", **attributes: Any
 ) -> EditResult:
     """Insert a node behind a tensor: who read the tensor reads what the node makes."""
-    graph, proto = Graph.of(model), _copy(model)
+    graph, proto = Graph.of(model), copy_of(model)
     value, *_ = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
     result = fresh(f"{after}_{op_type.lower()}", proto)
     node = NodeProto(op_type=op_type, domain=domain, name=fresh(f"insert_{op_type.lower()}", proto))
@@ -163,7 +163,7 @@ def insert(
 def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: ModelLike) -> EditResult:
     """Put a model in the place of the nodes between tensors."""
     model, other = _of_one_opset(model, load(part))
-    graph, proto = Graph.of(model), _copy(model)
+    graph, proto = Graph.of(model), copy_of(model)
     plan = plan_extraction(model, inputs, outputs)
     if plan.missing:
         raise EditError(f"{plan.message}.", advice=f"Use inputs={list(plan.suggestion)}.")
@@ -188,20 +188,20 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
 
 
 def before(model: Model, part: ModelLike) -> EditResult:
-    """Let another model make inputs, by name, else in their order."""
+    """Put another model before this one: its outputs become inputs, matched by name, else in order."""
     whole, text, through = _join(*_of_one_opset(model, load(part)), is_first=True)
     return EditResult(whole, text, is_same=True, feeds_to=through)
 
 
 def after(model: Model, part: ModelLike) -> EditResult:
-    """Let another model take outputs, by name, else in their order, and give its own instead."""
+    """Put another model after this one: outputs become its inputs, matched by name, else in order."""
     whole, text, through = _join(*_of_one_opset(model, load(part)), is_first=False)
     return EditResult(whole, text, is_same=True, outputs_to=through)
 
 
 def output(model: Model, names: Sequence[str]) -> EditResult:
     """Make tensors outputs."""
-    graph, proto = Graph.of(model), _copy(model)
+    graph, proto = Graph.of(model), copy_of(model)
     for value, kind in boundary_types(model, values_of(graph, names, "output")).items():
         if value not in graph.outputs:
             proto.graph.output.append(onnx.ValueInfoProto(name=graph.value_names[value], type=kind))
@@ -230,7 +230,7 @@ def drop(model: Model, names: Sequence[str]) -> EditResult:
 
 def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> EditResult:
     """Set attributes of a node; None removes one."""
-    proto = _copy(model)
+    proto = copy_of(model)
     every = _every(proto.graph.node)
     nodes = [node for node in every if plain_text(node.name) == name] or [node for node in every if name in node.output]
     if len(nodes) != 1:
@@ -244,7 +244,7 @@ def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> Ed
 
 def weight(model: Model, name: str, values: Any) -> EditResult:
     """Change the values of a weight, perhaps its shape."""
-    old, proto = model.tensor(name), _copy(model)
+    old, proto = model.tensor(name), copy_of(model)
     array = np.load(values, allow_pickle=False) if isinstance(values, str | Path) else np.asarray(values)
     if not np.can_cast(array.dtype, old.dtype, "same_kind"):
         message = f"weight {quoted(name)} is {old.dtype.name}, and the new values are {array.dtype.name}."
@@ -260,7 +260,7 @@ def weight(model: Model, name: str, values: Any) -> EditResult:
 
 def tie(model: Model, name: str, to: str) -> EditResult:
     """Let those who read a weight read another one."""
-    one, two, proto = model.tensor(name), model.tensor(to), _copy(model)
+    one, two, proto = model.tensor(name), model.tensor(to), copy_of(model)
     if {name, to} - model.initializers.keys() or (one.dtype, one.shape) != (two.dtype, two.shape):
         message = (
             f"{quoted(name)} is {one.dtype.name} {list(one.shape)}, {quoted(to)} {two.dtype.name} {list(two.shape)}"
@@ -274,7 +274,7 @@ def tie(model: Model, name: str, to: str) -> EditResult:
 
 def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
     """Change the element types of inputs and outputs, with a Cast where the former begins or ends."""
-    proto, former = _copy(model), dict[str, Any]()
+    proto, former = copy_of(model), dict[str, Any]()
     inputs = [info.name for info in model.inputs]
     for name, wanted in types.items():
         info = next((info for info in (*proto.graph.input, *proto.graph.output) if info.name == name), None)
@@ -305,7 +305,7 @@ def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
 
 def convert(model: Model, opset: int | None, ir: int | None) -> EditResult:
     """Convert to another opset by onnx's version converter, and set the version of the format."""
-    proto = _copy(model)
+    proto = copy_of(model)
     if opset is not None:
         check_calls(proto, label_of(model))
         check_nodes(proto, label_of(model))
@@ -362,13 +362,14 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
     why = f"; {quoted(graph.value_names[worst])} reaches {number_text(large[worst], 3)}" if large else ""
     text = f"converted to float16, {count_text(len(names), 'node')} kept in float32{why}"
     half = Model(half.proto, name=model.name, storage=storage_of(half))
-    return EditResult(_complete(half, _copy(half), ()), text)  # the converter does not sort its Casts
+    return EditResult(_complete(half, copy_of(half), ()), text)  # the converter does not sort its Casts
 
 
 # --- parts of an edit -------------------------------------------------------------------------------------------------
 
 
-def _copy(model: Model) -> ModelProto:
+def copy_of(model: Model) -> ModelProto:
+    """Return a proto to edit; its weights stay where they are."""
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     return proto
@@ -411,9 +412,12 @@ def fresh(base: str, proto: ModelProto, free: Collection[str] = ()) -> str:
     """Return a name that no tensor or node has, except those in ``free``."""
     nodes = _every(proto.graph.node)
     names = (_tensor_names(_graphs(proto), nodes) | {node.name for node in nodes}).difference(free)
-    return next(
-        name for name in itertools.chain([base], (f"{base}_{i}" for i in itertools.count(1))) if name not in names
-    )
+    return _unused(base, names)
+
+
+def _unused(base: str, names: Collection[str]) -> str:
+    candidates = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(1)))
+    return next(name for name in candidates if name not in names)
 
 
 def _renaming(names: Mapping[str, str]) -> Translation:
@@ -568,7 +572,7 @@ def _join(model: Model, other: Model, *, is_first: bool) -> tuple[Model, str, Tr
         )
         raise EditError(message, advice="Rename or drop some of them.")
     ports = {entry.name: fresh(entry.name, model.proto, free=pairs.values()) for entry in rest}
-    proto = _copy(model)
+    proto = copy_of(model)
     inner = {end: fresh(f"{end}_inner", proto) for end in pairs.values() if end in ports.values()}
     _rename_in(_graphs(proto), _every(proto.graph.node), inner)
     inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
@@ -618,9 +622,9 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
             raise EditError(message, advice="Convert one of the two.")
         if domain not in versions:
             proto.opset_import.add(domain=domain, version=version)
-    part, sources = _copy(other), dict[str, Source]()
+    part, sources = copy_of(other), dict[str, Source]()
     for tensor, extent in zip(external(part), storage_of(other).extents(other.proto, label_of(other)), strict=True):
-        location = next(_locations)
+        location = f"{MEMORY}/edit{next(_numbers)}"
         sources[location] = extent.source
         refer(tensor, location, extent.offset, extent.nbytes)
     nodes, graphs = _every(part.graph.node), _graphs(part)
@@ -631,7 +635,7 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
     mapping = dict(names)
     for name in sorted(_tensor_names(graphs, nodes) | {node.name for node in nodes if node.name}):
         if name not in mapping and name in names_in_use:
-            mapping[name] = next(new for i in itertools.count(1) if (new := f"{name}_{i}") not in names_in_use)
+            mapping[name] = _unused(name, names_in_use)
             names_in_use.add(mapping[name])
     _rename_in(graphs, nodes, mapping)
     for node in nodes:

@@ -20,7 +20,9 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.model import external_data
+from onnx_nb.analysis.model.model import cached
 from onnx_nb.analysis.model.tensors import dimensions, input_types, numpy_dtype
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.feeds import read_feeds
@@ -73,7 +75,7 @@ class Verification:
         self._on = self._accepted = ""
         self._only: dict[str, int] = {}
 
-    def run(self, count: int, feeds: Any, tell: Progress, *, is_random: bool) -> None:
+    def run(self, count: int, feeds: Any, tell: Progress) -> None:
         """Check, run and compare; the attributes hold the outcome."""
         if count <= 0 and feeds is None:
             self.verdict, self.said = "unchecked", "It was not verified, as check_n is 0."
@@ -87,13 +89,13 @@ class Verification:
         tell(0.55, "running the original")
         feeds = None if feeds is None else list(read_feeds(self.fed, feeds))
         try:
-            references = self._expected(count, feeds, is_random=is_random)
+            references = self._expected(count, feeds)
         except OnnxNbError as error:
             self.verdict, self.said = "unchecked", f"It was not verified, as the original does not run: {error}"
             return
         # an output may differ by a few roundings on the way to it, relative to its largest number on any feed
         roundings = {name: ROUNDINGS * precision for name, precision in _precision(self.reference).items()}
-        scales = {name: max(_largest(outputs[name]) for _, outputs in references) for name in references[0][1]}
+        scales = {name: max(largest(outputs[name]) for _, outputs in references) for name in references[0][1]}
         tolerances = {
             name: (max(self.rtol, roundings.get(name, 0)), max(self.atol, roundings.get(name, 0) * scale))
             for name, scale in scales.items()
@@ -108,7 +110,7 @@ class Verification:
             self._judge(references, tolerances)
         self._conclude(len(references[0][1]))
 
-    def _expected(self, count: int, feeds: Any, *, is_random: bool) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def _expected(self, count: int, feeds: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return feeds, each with the outputs of the original."""
         session_ = session.create(self.reference, optimize=False)
         open_ = self.fed if self.fed is self.result else self.reference
@@ -139,7 +141,8 @@ class Verification:
                         raise
                     self._only = sizes  # the model has limits that its types do not show
                     runs.append(run(random_feeds(self.fed, seed + number)))
-        if is_random:
+        random = names_where("random") | {"Dropout"}
+        if any(op in random and not domain for op, domain in Graph.opened(self.reference).operators):
             (feed, outputs), *_ = runs
             _, again = run(feed)
             self._random = {name for name, value in outputs.items() if not _equal(value, again[name])}
@@ -214,8 +217,8 @@ class Verification:
             return
         self.verdict = "verified"
         agree = f"{checks} output{' agrees' if checks == 1 else 's agree'}"
-        largest = max((errors.max_abs for errors in self.differences.values()), default=0.0)
-        nearly = f"to {largest:.2g} at most{self._rounding}" if largest else "exactly"
+        most = max((errors.max_abs for errors in self.differences.values()), default=0.0)
+        nearly = f"to {most:.2g} at most{self._rounding}" if most else "exactly"
         if self._only:
             sizes = ", ".join(f"{dim}={size}" for dim, size in self._only.items())
             rest += f" Sizes other than {shortened(sizes, 200)} were tried too, and the original refused some."
@@ -252,10 +255,10 @@ def _rounding(elem_type: int, *, is_quantized: bool) -> float:
     return 0.5 ** int(ml_dtypes.iinfo(dtype).bits) if is_quantized and "int" in name else 0.0  # type: ignore[no-untyped-call]
 
 
-def _largest(value: Any) -> float:
+def largest(value: Any) -> float:
     """Return the largest finite absolute value in an array or a list of arrays; 0 if there is none."""
     if isinstance(value, list):
-        return max(map(_largest, value), default=0.0)
+        return max(map(largest, value), default=0.0)
     if not isinstance(value, np.ndarray) or value.dtype.kind in "biuOSU":
         return 0.0
     sizes = np.abs(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64))
@@ -264,6 +267,10 @@ def _largest(value: Any) -> float:
 
 def complaint(model: Model) -> str:
     """Return the reason why onnx's checker, with its inference of types, rejects a model; empty if it does not."""
+    return cached(model, complaint, lambda: _complaint(model))
+
+
+def _complaint(model: Model) -> str:
     try:
         # a process of its own takes longer than the check
         external_data.accepted(model, full=True, apart=session.fatal_problem(Graph.opened(model)) is not None)

@@ -178,7 +178,7 @@ export interface PlanReply {
   readonly message: string;
 }
 
-/** What an extraction or an edit made. */
+/** A model that an extraction or an edit made. */
 export interface ExtractReply {
   readonly message: string;
   /** what a cell calls it; "" where there are no cells */
