@@ -54,11 +54,12 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
         "executor": ("an executor with submit()", lambda value: hasattr(value, "submit")),
         "exclude highlight inputs open order outputs providers skip tensors": ("a list of names", _is_name_list),
         "keep": ("a list of names or a function", lambda value: callable(value) or _is_name_list(value)),
-        "constants kwargs mapping parts shapes state align.feeds compare_torch.feeds": (
+        "constants kwargs mapping parts shapes state"
+        " align.feeds compare_torch.feeds dtype.types free.axes rename.names": (
             "a dict by name",
             lambda value: isinstance(value, Mapping) and all(isinstance(key, str | None) for key in value),
         ),
-        "count memory_limit opset sessions shard_size threads": _WHOLE,
+        "count ir memory_limit opset sessions shard_size threads undo.step": _WHOLE,
         "progress stop_at": ("a function", callable),
         "recording": ("what record() returns", lambda value: hasattr(value, "cls")),
         "compare_torch.alignment": ("what align() returns", lambda value: hasattr(value, "matches")),

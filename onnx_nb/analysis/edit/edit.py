@@ -127,6 +127,7 @@ class Edit(Displayed, Table):
         numpy = ["import numpy"] if any("numpy." in call for call in calls) else []
         return "\n".join([*numpy, "import onnx_nb", "", start, *calls])
 
+    @known_arguments
     def rename(self, names: Mapping[str, str]) -> Edit:
         """Rename tensors (inputs, outputs, weights), nodes or dimensions, in bodies too; "Block::t" in a function."""
         return self._do("rename", names)
@@ -135,6 +136,7 @@ class Edit(Displayed, Table):
         """Fix dimensions (``batch=1``), or shapes of inputs (``{"x": [1, 3, None, None]}``)."""
         return self._do("fix", {**(shapes or {}), **sizes})
 
+    @known_arguments
     def free(
         self, name: str = "batch", axes: Mapping[str, int] | None = None, *, progress: Progress | None = None
     ) -> Edit:
@@ -188,10 +190,12 @@ class Edit(Displayed, Table):
         """Let those who read a weight read another one of the same shape."""
         return self._do("tie", name, to)
 
+    @known_arguments
     def dtype(self, types: Mapping[str, str]) -> Edit:
         """Change the element types of inputs and outputs (``{"x": "uint8"}``), with a Cast inside."""
         return self._do("dtype", types)
 
+    @known_arguments
     def convert(self, opset: int | None = None, ir: int | None = None) -> Edit:
         """Convert to an opset by onnx's version converter, and to a version of the file format."""
         return self._do("convert", opset, ir)
@@ -200,6 +204,7 @@ class Edit(Displayed, Table):
         """Convert to float16 by onnxruntime's converter, except what is kept, and what overflows on feeds."""
         return self._do("to_float16", keep, feeds)
 
+    @known_arguments
     def undo(self, step: int | None = None) -> Edit:
         """Undo the last step, or one by its number from 1, if no later one needs it."""
         number = len(self._steps) if step is None else step
@@ -308,6 +313,9 @@ class Edit(Displayed, Table):
             raise EditError(
                 f"{label_of(self.original)} has changed on disk.", advice="Load it again: see print(e.code)."
             )
+
+        if verb in ("remove", "drop") and not all(isinstance(name, str) for name in args[0]):
+            raise EditError(f"{verb} takes names, not {args[0]!r:.80}.", advice='For example e.remove("conv1").')
 
         def again(model: Model) -> surgery.EditResult:
             outcome = _VERBS[verb](model, *args, **kwargs)

@@ -54,7 +54,7 @@ class EditResult:
     """The proof, if the edit made one itself."""
 
 
-def rename(model: Model, names: Mapping[str, str]) -> EditResult:
+def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     """Rename tensors, nodes and dimensions, wherever they are named."""
     proto = copy_of(model)
     frames = {"": (_graphs(proto), _every(proto.graph.node))}
@@ -68,7 +68,7 @@ def rename(model: Model, names: Mapping[str, str]) -> EditResult:
     of_node, of_dim = dict[str, str](), dict[str, str]()
     for old, new in names.items():
         prefix = next((p for p in frames if old.startswith(p) and old.removeprefix(p) in tensors[p]), None)
-        if not new:
+        if not isinstance(new, str) or not new:
             raise EditError(f"{quoted(old)} cannot be called {new!r:.80}.", advice="Give a name.")
         if prefix is not None:
             of_tensor[prefix][old.removeprefix(prefix)] = new.removeprefix(prefix)

@@ -85,6 +85,26 @@ def test_names_that_cannot_be_given(names: dict[str, str], message: str) -> None
     assert e.model.proto == onnx_nb.load(parsed(CHAIN)).proto
 
 
+@pytest.mark.parametrize(
+    ("verb", "arguments", "message"),
+    [
+        ("rename", ["x"], "rename.. takes names as a dict by name"),
+        ("rename", [{"x": 5}], "'x' cannot be called 5"),
+        ("dtype", ["x"], "dtype.. takes types as a dict by name"),
+        ("free", ["batch", 5], "free.. takes axes as a dict by name"),
+        ("convert", ["17"], "convert.. takes opset as a whole number"),
+        ("undo", ["a"], "undo.. takes step as a whole number"),
+        ("remove", [5], "remove takes names, not"),
+        ("drop", [5], "drop takes names, not"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(verb: str, arguments: list[Any], message: str) -> None:
+    e = onnx_nb.edit(parsed(CHAIN))
+    with pytest.raises((onnx_nb.EditError, TypeError), match=message):
+        getattr(e, verb)(*arguments)
+    assert not e.steps
+
+
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
