@@ -160,13 +160,6 @@ def blocks_of(change: ModelChange) -> list[Any]:
     return [*blocks, Text(change.error, "bad")] if change.error else blocks
 
 
-def picture_of(change: ModelChange) -> str:
-    """Return the Mermaid picture of the differences of a change; empty if there are none."""
-    from onnx_nb.drawing.mermaid import of_diff
-
-    return of_diff(change.results["diff"]["d"]) if "diff" in change.results else ""
-
-
 def entry_of(change: ModelChange) -> dict[str, Any]:
     """Return a change as plain JSON."""
     from onnx_nb.cli.record import record

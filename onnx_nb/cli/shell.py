@@ -91,9 +91,7 @@ def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_co
     else:
         _print(BLOCKS[verb.name](variables))
     if github:
-        from onnx_nb.drawing.mermaid import of_diff
-
-        _summarize(BLOCKS[verb.name](variables), of_diff(variables["d"]) if verb.name == "diff" else "")
+        _summarize(BLOCKS[verb.name](variables))
     return _status(verb.name, variables, exit_code=exit_code)
 
 
@@ -127,11 +125,11 @@ def _print(blocks: Sequence[Block]) -> None:
     click.echo(for_terminal(blocks, width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
 
 
-def _summarize(blocks: Sequence[Block], picture: str) -> None:
+def _summarize(blocks: Sequence[Block]) -> None:
     """Add a result to the job summary; print it where there is none."""
     from onnx_nb.cli.document import for_markdown
 
-    text = for_markdown(blocks) + (f"\n```mermaid\n{picture}\n```\n" if picture else "")
+    text = for_markdown(blocks)
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         click.echo(text)
@@ -173,7 +171,7 @@ def _lab(model: str, options: Sequence[str], *, code: bool) -> int:
 
 
 def _changes(base: str, *, exit_code: bool, as_json: bool, github: bool, **options: Any) -> int:
-    from onnx_nb.cli.changes import blocks_of, changes, entry_of, picture_of
+    from onnx_nb.cli.changes import blocks_of, changes, entry_of
 
     models, ok = [], True
     for change in changes(base, **options):
@@ -183,7 +181,7 @@ def _changes(base: str, *, exit_code: bool, as_json: bool, github: bool, **optio
         if not as_json:
             _print(blocks_of(change))
         if github:
-            _summarize(blocks_of(change), picture_of(change))
+            _summarize(blocks_of(change))
     if as_json:
         from onnx_nb.cli.record import head
 

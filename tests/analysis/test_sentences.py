@@ -25,7 +25,6 @@ from onnx_nb.analysis.results import Displayed
 from onnx_nb.analysis.view.inspection import select
 from onnx_nb.cli import document, record
 from onnx_nb.drawing.html import still_html
-from onnx_nb.drawing.mermaid import of_diff
 from onnx_nb.notebook.display import widget_of
 from tests.analysis.generate import packages
 from tests.depth import examples
@@ -99,8 +98,6 @@ def texts(result: Any) -> Iterator[str]:
         yield from (cell for block in blocks if isinstance(block, document.Grid) for row in block.rows for cell in row)
         assert document.for_markdown(blocks)
         assert document.for_terminal(blocks, width=80)
-        if verb == "diff":
-            yield of_diff(result)
 
 
 def check(result: Any) -> None:
