@@ -6,6 +6,7 @@ What a graph needs only once it is used is imported then, so that it is shown so
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,9 @@ from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Overlay
     from onnx_nb.widgets.protocol import OverlayRequest, SaveRequest, TargetRequest
@@ -34,6 +37,8 @@ class GraphWidget(PackedWidget):
 
     captured: Capture | None = None
     """The last capture of the model, which adds times and statistics."""
+    timing: Profile | None = None
+    """The last profile of the model."""
 
     def to_html(
         self,
@@ -120,11 +125,25 @@ class GraphWidget(PackedWidget):
         times = None if self.captured is None else overlay(model, self.captured, label="seconds")
         return Reply(figures(model, target.kind, target.id, times))
 
+    def _numbers(self, name: str, model: Model) -> Overlay:
+        """Return the numbers with this name: of any model, of what ran here, or of a comparison in a cell."""
+        from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, overlay
+
+        if name in OWN:
+            return overlay(model, name)
+        if name == "error":
+            return overlay(model, _compared_with(model))
+        source, button = (self.timing, "Profile") if name == "time" else (self.captured, "Capture")
+        if source is not None:
+            return overlay(model, source, label=None if name == "time" else name)
+        words = f"Press {button} first." if name in ("time", *COSTS, *STATISTICS) else f"There are {', '.join(OWN)}."
+        raise OnnxNbError(f"there are no numbers called {quoted(name)}.", advice=words)
+
     def _on_overlay(self, call: Call[OverlayRequest]) -> Reply:
         from onnx_nb.widgets.protocol import OverlayReply
 
         request = call.request
-        layer = named_overlay(self._model(request.part, request.step), request.name, self.captured)
+        layer = self._numbers(request.name, self._model(request.part, request.step))
         return Reply(
             OverlayReply(**layer.to_json()), [column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes)]
         )
@@ -143,16 +162,25 @@ class PairWidget(GraphWidget):
     """Height of each graph in CSS pixels; ``None`` for at most 460, so that all of the widget fits the window."""
 
 
-def named_overlay(model: Model, name: str, capture: Capture | None = None) -> Overlay:
-    """Return the numbers with this name: those that every model has, or those of a capture."""
-    from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, overlay
+def variables() -> dict[str, Any]:
+    """Return what cells hold, by name; empty where there are no cells."""
+    if "IPython" not in sys.modules:
+        return {}
+    from IPython import get_ipython
 
-    if name in OWN:
-        return overlay(model, name)
-    if capture is not None:
-        return overlay(model, capture, label=name)
-    advice = "Press Capture first." if name in (*COSTS, *STATISTICS) else f"There are {', '.join(OWN)}."
-    raise OnnxNbError(f"there are no numbers called {quoted(name)}.", advice=advice)
+    return dict(getattr(get_ipython(), "user_ns", {}))
+
+
+def _compared_with(model: Model) -> Comparison:
+    """Return the latest comparison in a cell of which a model is a side."""
+    from onnx_nb.analysis.compare.comparison import Comparison
+
+    comparisons = [value for value in variables().values() if isinstance(value, Comparison) and value.models]
+    for comparison in reversed(comparisons):
+        if any(side is model or (side.path and side.path == model.path) for side in comparison.models or ()):
+            return comparison
+    advice = "Run onnx_nb.compare(reference, this model) or onnx_nb.compare_torch in a cell; then press Error again."
+    raise OnnxNbError("this model has not been compared with another one yet.", advice=advice)
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:

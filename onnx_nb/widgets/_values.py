@@ -61,18 +61,21 @@ class Values:
 
     def capture(self, call: Call[CaptureRequest]) -> Reply:
         """Capture one value and keep its array, or the statistics of all; reply with a sentence."""
+        from onnx_nb.widgets.protocol import CaptureReply
+
         captures = self.known
         value = call.request.value
         if value is not None:
             self._capture_one(captures, value, call)
-            return Reply(f"Captured {quoted(self._name(value))}")
+            return Reply(CaptureReply(message=f"Captured {quoted(self._name(value))}"))
         values = captures.whole = self._run(captures, call)
         feeds = values.random.replace("feeds: random", "random inputs") or "your feeds"
         ending = f"{feeds}, stopped at {quoted(values.stopped.name)}" if values.stopped else feeds
         counts = f"{count_text(len(values), 'value')} in {count_text(values.feeds, 'run')}"
         first = values.nonfinite()
-        after = "Click a tensor, or choose a color" if first is None else first.message.removesuffix(".")
-        return Reply(f"Captured {counts} on {ending}. {after}")
+        after = "All are finite; click a tensor, or a color below" if first is None else first.message.removesuffix(".")
+        origin = None if first is None else Graph.opened(self.model).value(first.name)
+        return Reply(CaptureReply(message=f"Captured {counts} on {ending}. {after}", origin=origin))
 
     def statistics(self, call: Call[ValueRequest]) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""

@@ -21,7 +21,7 @@ from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, qu
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.widgets._base import SharedCode
 from onnx_nb.widgets._channel import Call, Reply, Verb
-from onnx_nb.widgets._graphs import GraphWidget, named_overlay
+from onnx_nb.widgets._graphs import GraphWidget, variables
 from onnx_nb.widgets._hosts import ReopeningWidget
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.edit.edit import Edit
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.simplify.simplify import Simplification
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
     from onnx_nb.analysis.view.overlays import Aggregate, Overlay, Scale, Source
     from onnx_nb.drawing.graphviz import Direction, Theme
@@ -127,6 +128,7 @@ class ModelGraph(GraphWidget):
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
         self._result: Model | None = None
+        self.simplification: Simplification | None = None
         alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
         table = columns(self.model).to_bytes()
         super().__init__(alt, {"columns": table}, _digest=blake2b(table, digest_size=16).hexdigest(), **traits)
@@ -171,6 +173,7 @@ class ModelGraph(GraphWidget):
         from onnx_nb.widgets._values import Captured
 
         self._values.known = Captured(feeds, self.shapes if feeds is None else {})
+        self.timing = None
 
     @traitlets.observe("shapes")
     def _resize(self, _change: Any) -> None:
@@ -257,7 +260,7 @@ class ModelGraph(GraphWidget):
         """Return the numbers that currently color the boxes."""
         color = self.view.get("color")
         if color is not None:  # chosen in the bar, after what a cell has set
-            return named_overlay(self.model, str(color), self.captured)
+            return self._numbers(str(color), self.model)
         if self._overlay is not None:
             return self._shown
         return None
@@ -348,6 +351,8 @@ class ModelGraph(GraphWidget):
         from onnx_nb.analysis.view.graph_columns import columns
 
         request = call.request
+        if request.edit == "simplify":
+            return self._simplify(call)
         with self._lock:
             edits = self.edits or edit(self.model)
             name = self._name_of(request.kind, request.id) if request.kind else ""
@@ -365,6 +370,18 @@ class ModelGraph(GraphWidget):
         source = edits.code if self.model.path else edits.code.replace("edit(model)", f"edit({self._source()})")
         text = f"{step.text}: {step.verdict}" if step else "All edits are undone"
         return self._made(text, "edits.model", source, "edited", table)
+
+    def _simplify(self, call: Call[EditRequest]) -> Reply:
+        from onnx_nb.analysis.simplify.simplify import simplify
+        from onnx_nb.analysis.view.graph_columns import columns
+
+        result = simplify(self.model, feeds=self.feeds, progress=call.progress)
+        with self._lock:
+            self.simplification, self._result = result, result.model
+        nodes = f"{sum(result.before.values())} → {count_text(sum(result.after.values()), 'node')}"
+        text = f"{nodes}. {result.verification.removesuffix('.')}"
+        code = f"import onnx_nb\n\nsimplification = onnx_nb.simplify({self._source()})"
+        return self._made(text, "simplification", code, "simplified", columns(result.model).to_bytes())
 
     def _saving(self) -> Model:
         return self._result or super()._saving()
@@ -399,22 +416,15 @@ class ModelGraph(GraphWidget):
 
     def _variable(self) -> str:
         """Return what a cell calls this graph; empty where no variable holds it."""
-        if "IPython" not in sys.modules:
-            return ""
-        from IPython import get_ipython
-
-        variables = {
-            name: value for name, value in getattr(get_ipython(), "user_ns", {}).copy().items() if name[:1] != "_"
-        }
-        views = {f"{name}.graph": value.graph for name, value in variables.items() if isinstance(value, ModelView)}
-        return next((name for name, value in (variables | views).items() if value is self), "")
+        plain = {name: value for name, value in variables().items() if name[:1] != "_"}
+        views = {f"{name}.graph": value.graph for name, value in plain.items() if isinstance(value, ModelView)}
+        return next((name for name, value in (plain | views).items() if value is self), "")
 
     def _on_profile(self, call: Call[Any]) -> Reply:
         from onnx_nb.analysis.profile.profile import profile
 
-        timing = profile(self.model, self.feeds, shapes=self.shapes, progress=call.progress)
-        self.overlay(timing)
-        return Reply(timing.message)
+        self.timing = profile(self.model, self.feeds, shapes=self.shapes, progress=call.progress)
+        return Reply(self.timing.message)
 
     def _on_sizes(self, call: Call[SizesRequest]) -> Reply:
         from onnx_nb.analysis.graph.graph import Graph

@@ -73,7 +73,7 @@ class EditRequest(EmptyRequest):
     """An edit of the model; what is shown then is the model with all edits so far."""
 
     edit: str
-    """remove, rename, output, free or undo"""
+    """remove, rename, output, free or undo; or simplify, which begins from the model as it is"""
     kind: str = ""
     id: int = -1
     text: str = ""
@@ -173,6 +173,14 @@ class OverlayReply(Wire):
     """number of names that are not in the model"""
     labels: tuple[str, ...] = ()
     """labels of an overlay by category, whose numbers are indices into them; none for numbers"""
+
+
+class CaptureReply(Wire):
+    """What a run of the model read."""
+
+    message: str
+    origin: int | None = None
+    """the first tensor with NaN or Inf"""
 
 
 class SelectReply(Wire):
@@ -294,7 +302,7 @@ VERBS: Final = {
     "edit": VerbType(EditRequest, ExtractReply, ("columns",)),
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
-    "capture": VerbType(CaptureRequest, str),
+    "capture": VerbType(CaptureRequest, CaptureReply),
     "profile": VerbType(EmptyRequest, str),
     "sizes": VerbType(SizesRequest, list[tuple[str, str, str]]),
     "statistics": VerbType(ValueRequest, StatisticsReply | None),

@@ -48,7 +48,7 @@ def click(lab: JupyterPage) -> None:
     graph.expect_selection(None)
     graph.press("Capture")
     expect(graph.root.get_by_role("button", name="Capture again")).to_be_visible()
-    graph.root.get_by_label("Color", exact=True).select_option("std")
+    graph.root.get_by_role("button", name="Color by Values").click()
     expect(graph.root.get_by_role("group", name="Colors: std")).to_be_visible()
     lab.screenshot("05-colored", graph.root)
     lab.kernel.expect("g.captured is not None and len(g.captured)", 9)

@@ -33,9 +33,8 @@ def click(lab: JupyterPage) -> None:
         graph.reveal(scope, "scope")
         graph.toggle(scope)
     graph.click(node, "node")
-    color = graph.root.get_by_label("Color", exact=True)
-    for what in ("parameters", "MACs"):
-        color.select_option(what)
+    for lens, what in {"Size": "weight bytes", "MACs": "MACs"}.items():
+        graph.root.get_by_role("button", name=f"Color by {lens}").click()
         expect(graph.root.get_by_role("group", name=f"Colors: {what}")).to_be_visible()
         lab.screenshot(f"09-{what}", graph.root)
 

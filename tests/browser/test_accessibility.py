@@ -58,7 +58,7 @@ def test_axe_objects_to_nothing(themed_lab: JupyterPage) -> None:
     graph.press("Output")
     graph.wait_for_plan()
     graph.press("Capture")
-    root.get_by_role("button", name="Values").click()
+    root.get_by_role("button", name="Values", exact=True).click()
     root.locator("td").first.wait_for()
     assert violations(root) == [], "a tensor, its values, and a plan"
 

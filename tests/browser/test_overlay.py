@@ -46,8 +46,9 @@ def test_numbers_color_the_boxes(themed_lab: JupyterPage) -> None:
     expect(graph.root.locator(".onnx-nb-inspector")).to_contain_text("parameters")
     lab.screenshot(f"overlay-parameters-{lab.theme}", graph.root)
 
-    graph.root.get_by_role("button", name="Close overlay").click()
-    expect(graph.root.get_by_label("Color", exact=True)).to_have_value("category")
+    kind = graph.root.get_by_role("button", name="Color by Kind")
+    kind.click()
+    expect(kind).to_have_attribute("aria-pressed", "true")
     lab.kernel.expect("g._overlay is None")
 
     # more labels than colors: the less frequent ones share a color, and are listed once it is pressed

@@ -100,11 +100,10 @@ def test_a_pair_is_one_page_from_disk(offline: Page, tmp_path: Path) -> None:
     expect(view.candidate.root.get_by_label("Inspector")).to_contain_text("MACs")
     view.reference.rest()
     theme = "dark" if offline.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") else "light"
-    color = view.root.get_by_role("combobox", name="Color")
-    color.select_option("MACs")
+    view.root.get_by_role("button", name="Color by MACs").filter(visible=True).click()
     expect(view.candidate.root.get_by_role("group", name="Colors: MACs")).to_be_visible()
     offline.screenshot(path=ROOT / "build" / "screenshots" / f"page-pair-color-{theme}.png")
-    color.select_option("category")
+    view.root.get_by_role("button", name="Color by Kind").filter(visible=True).click()
     expect(view.candidate.root.get_by_role("group", name="Colors: MACs")).to_have_count(0)
     before = view.camera(1)
     view.reference.root.locator(".onnx-nb-canvas").focus()

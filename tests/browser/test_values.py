@@ -56,7 +56,7 @@ def test_everything_is_captured_with_progress_and_colored(lab: JupyterPage) -> N
     graph.press("Capture")
     expect(graph.root.get_by_role("button", name="Capture again")).to_be_visible()
     assert lab.kernel.evaluate("len(g.captured) > 100") is True
-    graph.root.get_by_label("Color", exact=True).select_option("std")
+    graph.root.get_by_role("button", name="Color by Values").click()
     expect(graph.root.get_by_role("group", name="Colors: std")).to_be_visible()
     name = lab.kernel.evaluate("next(n.output[0] for n in g.model.proto.graph.node if n.op_type == 'Softmax')")
     graph.click(name, "tensor")

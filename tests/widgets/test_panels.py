@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 import onnx_nb
 from onnx_nb import AuditPanel, CapturePanel, ModelGraph, OnnxNbError, capture, load
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.drawing.html import still_html
 from tests import models
 from tests.packed import Unpacked, unpacked
@@ -70,7 +71,8 @@ def test_a_weight_with_nan_leads_to_the_node_that_reads_it() -> None:
     assert meta["name"] == "a"
     assert "'w' is given to the model with 1 NaN" in meta["message"]
     content, _ = ask(onnx_nb.ModelGraph(model), "capture", value=None)
-    assert "'w' is given to the model with 1 NaN" in content["value"]
+    assert "'w' is given to the model with 1 NaN" in content["value"]["message"]
+    assert content["value"]["origin"] == Graph.of(load(model)).value("w")
 
 
 def test_choosing_a_row_selects_the_tensor_in_the_graph_and_back() -> None:

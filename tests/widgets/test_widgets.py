@@ -327,6 +327,38 @@ def test_the_sizes_of_made_up_feeds_are_asked_for_and_kept() -> None:
     assert widget.captured.statistics("z").count == 3
 
 
+def test_colors_that_need_a_run_say_which_and_one_of_a_comparison_finds_it_in_a_cell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    widget = graph()
+    for name, words in {"time": "Press Profile first", "NaN": "Press Capture first", "x": "There are"}.items():
+        assert words in ask(widget, "overlay", name=name)[0]["error"]["advice"]
+    content, _ = ask(widget, "overlay", name="error")
+    assert "has not been compared" in content["error"]["message"]
+    assert ask(widget, "capture", value=None)[0]["value"]["origin"] is None
+    ask(widget, "profile")
+    cells = {"other": onnx_nb.compare(graph().model, graph().model), "c": onnx_nb.compare(graph().model, widget.model)}
+    monkeypatch.setattr("onnx_nb.widgets._graphs.variables", lambda: cells)
+    for name, label in {"time": "seconds", "NaN": "NaN", "error": "isolated"}.items():
+        content, buffers = ask(widget, "overlay", name=name)
+        assert (content["value"]["label"], len(buffers)) == (label, 2)
+    widget.feeds = None
+    assert "Press Profile first" in ask(widget, "overlay", name="time")[0]["error"]["advice"]
+
+
+def test_a_click_simplifies_the_model_and_what_is_saved_is_the_result(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2] x) => (float[2] z) { a = Identity(x)  b = Neg(a)  z = Neg(b) }"""
+    widget = ModelGraph(onnx.parser.parse_model(text))
+    content, buffers = ask(widget, "edit", edit="simplify")
+    assert content["value"]["message"].startswith("3 → 2 nodes. 1 output agrees")
+    assert len(buffers) == 1
+    assert widget.simplification is not None
+    assert widget.simplification.verified
+    ask(widget, "save", path=str(tmp_path / "simple.onnx"))
+    assert [node.op_type for node in onnx.load(tmp_path / "simple.onnx").graph.node] == ["Neg", "Neg"]
+
+
 def test_cells_and_a_picture_of_a_tensor_are_sent() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
     g (float[2, 3] x) => (float[2, 3] y) { y = Neg(x) }""")
@@ -373,7 +405,7 @@ def test_a_tensor_inside_a_body_is_captured_by_a_click() -> None:
     widget, graph = ModelGraph(model), Graph.of(model)
     widget.feeds = {"x": np.array([1, -2], np.float32), "c": np.array(True)}
     content, _ = ask(widget, "capture", value=graph.value("a"))
-    assert content["value"] == "Captured 'a'"
+    assert content["value"] == {"message": "Captured 'a'", "origin": None}
     content, _ = ask(widget, "statistics", value=graph.value("a"))
     assert (content["value"]["min"], content["value"]["max"]) == (-1, 2)
     content, _ = ask(widget, "capture", value=graph.value("b"))

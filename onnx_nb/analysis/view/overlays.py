@@ -67,8 +67,10 @@ OWN: Final = {
     "activation bytes": "activation_bytes",
 }
 """Label of a number that every model has → its name in `Costs`; for open dimensions of the sizes of `random_feeds`."""
-STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
-"""Labels of a capture's numbers per tensor; a node has the largest number of its outputs."""
+STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros", "NaN")
+"""Labels of a capture's numbers per tensor; a node has the largest number of its outputs. The last is a category."""
+SPREAD: Final = ("begins here", "NaN or Inf", "finite")
+"""Labels of where NaN and Inf come from, the gravest first: a scope has that of its gravest node."""
 PROFILE_LABELS: Final = ("provider", "kernel")
 """Labels of a profile that name a category for each node."""
 SEVERAL: Final = "several"
@@ -175,7 +177,8 @@ def overlay(
         data of Model Explorer or an attachment of Netron. A weight stands for the nodes that read it.
     label
         Name of the numbers in the legend. It selects the number of a capture: ``"seconds"`` (the default),
-        ``"bytes"``, ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``; or of a comparison:
+        ``"bytes"``, ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"``, ``"zeros"`` or ``"NaN"`` (one of
+        `SPREAD`: where `Capture.nonfinite` says that it begins, and where it is); or of a comparison:
         ``"isolated"`` (the default if known) or ``"cumulative"``, the relative L2 error, or one of `METRICS`; or of
         costs: ``"macs"`` (the default), ``"flops"``, ``"parameters"``, ``"parameter_bytes"``, ``"activation_bytes"``;
         or of a profile: ``"seconds"`` (the default), ``"provider"``, ``"kernel"`` (the operator that ran),
@@ -237,6 +240,8 @@ def overlay(
         label, numbers, misses = _compared(graph, values, label)
     elif hasattr(values, "statistics"):
         label = _one_of(label, (*COSTS, *STATISTICS), "a capture has")
+        if label == "NaN":
+            return _spread(graph, values)
         default = "sum" if label in COSTS else "max"
         numbers = _captured(graph, values, label)
     elif isinstance(values, Profile):
@@ -370,6 +375,17 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
     names = ("nan", "posinf", "neginf") if label == "nonfinite" else (label,)
     counts = {row["name"]: [row[name] for name in names] for row in capture.rows() if row["count"]}
     return _named(graph, {name: sum(numbers) for name, numbers in counts.items() if None not in numbers})[0]
+
+
+def _spread(graph: Graph, capture: Any) -> Overlay:
+    """Return where NaN or Inf begins: at a node, or at the readers of a weight or an input that holds it."""
+    counts = _captured(graph, capture, "nonfinite")
+    numbers = np.where(np.isnan(counts), np.nan, np.where(counts > 0, 1.0, 2.0))
+    if (first := capture.nonfinite()) is not None:
+        value = graph.value(first.name)
+        numbers[[int(graph.producer[value])] if first.node else graph.consumers(value)] = 0.0
+    by_scope = -_by_scope(graph, -numbers, "max")
+    return Overlay("NaN", "linear", "max", numbers, by_scope, (), SPREAD, graph)
 
 
 def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:

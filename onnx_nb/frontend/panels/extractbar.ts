@@ -1,6 +1,7 @@
 /** The bar at the bottom: chosen inputs and outputs as chips, size of the extraction, missing inputs, and buttons. */
 
 import { bytes, countOf } from "../scene/formatting.ts";
+import { CLEAN } from "../scene/overlay.ts";
 import type { State } from "../scene/state.ts";
 import { button, el, elide, fillings } from "../ui/dom.ts";
 import { type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
@@ -73,8 +74,11 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       lastState = state;
       const { boundary, plan, busy, done, outcome } = state;
       if (before?.boundary !== boundary || before?.plan !== plan) fill(state);
-      const text = busy ?? (outcome !== "" ? `✓ ${outcome}` : host.live ? advice(state) : host.reason);
-      message.classList.toggle("onnx-nb-fine", busy === null && outcome !== "");
+      const isSick = state.overlay?.spreads === true && state.overlay.leavesOut(CLEAN);
+      const sign = isSick ? "⚠" : "✓";
+      const text = busy ?? (outcome !== "" ? `${sign} ${outcome}` : host.live ? advice(state) : host.reason);
+      message.classList.toggle("onnx-nb-fine", busy === null && outcome !== "" && !isSick);
+      message.classList.toggle("onnx-nb-bad", busy === null && outcome !== "" && isSick);
       if (message.textContent !== text) {
         message.textContent = elide(text, 240);
         message.title = text.slice(0, 4000);

@@ -242,7 +242,7 @@ describe("a graph view", () => {
     from.dispatchEvent(new Event("input"));
     expect(view.state.overlay?.range.from).toBe(0.5);
     expect(host.patches.some((patch) => "overlay" in patch)).toBe(false);
-    root.querySelector<HTMLElement>("[aria-label='Close overlay']")?.click();
+    buttonIn(root, "Kind").click();
     expect(view.state.overlay).toBeNull();
     expect(host.patches.at(-1)).toEqual({ overlay: null });
     expect(text(".onnx-nb-legend")).toContain("linear");
@@ -271,12 +271,12 @@ describe("a graph view", () => {
     await settle();
     expect(view.state.overlay?.data.label).toBe("error");
     // the choice in the bar stays until its numbers arrive
-    const bar = root.querySelector<HTMLSelectElement>(".onnx-nb-colors");
+    const bar = root.querySelector<HTMLSelectElement>(".onnx-nb-lenses select");
     if (bar === null) throw new Error("nothing to choose colors with");
-    bar.value = "MACs";
+    bar.value = "parameters";
     bar.dispatchEvent(new Event("change"));
     view.dispatch({ type: "select", target: target("node", "act") });
-    expect(bar.value).toBe("MACs");
+    expect(bar.value).toBe("parameters");
     given[2]?.(found("MACs"));
     await vi.waitFor(() => expect(view.state.overlay?.data.label).toBe("MACs"), { timeout: 20_000 });
   });
@@ -324,7 +324,7 @@ describe("capture", () => {
     for (const said of ["captured, 1 run", "0.0021 ± –", "−50, 49.5", "1, 0, 25%"]) expect(panel).toContain(said);
     const bars = root.querySelectorAll(".onnx-nb-bars > i");
     expect(bars.length).toBe(50); // 100 bins, two a bar
-    buttonIn(root, "Values").click();
+    buttonIn(root.querySelector(".onnx-nb-inspector") ?? root, "Values").click();
     await settle();
     expect(root.querySelectorAll(".onnx-nb-cells td").length).toBe(8);
     root.querySelector<HTMLElement>("[aria-label='Rows after']")?.click();
@@ -358,14 +358,44 @@ describe("capture", () => {
     expect(text("[role=alert]")).toContain("Conv '/stem/Conv' failed");
   });
 
-  it("captures every value together, and offers their numbers as colors", async () => {
+  it("captures every value together where a lens needs it, once, and again where it is pressed again", async () => {
+    const names: string[] = [];
+    const [nodes, scopes] = [new Float64Array(MODEL.nodeCount), new Float64Array(MODEL.scopeCount)];
+    const overlay = (label: string): Promise<OverlayData> => {
+      names.push(label);
+      return Promise.resolve({ label, scale: "linear", reduce: "max", unmatched: 0, nodes, scopes });
+    };
+    Object.assign(host, { overlay });
     show();
-    buttonIn(root, "Capture").click();
-    await settle();
-    expect(host.values.captures).toEqual([null]);
+    for (const lens of ["Values", "NaN", "Values", "Values"]) {
+      buttonIn(root, lens).click();
+      await settle();
+    }
+    expect(host.values.captures).toEqual([null, null]);
+    expect(names).toEqual(["std", "NaN", "std", "std"]);
     expect(text(".onnx-nb-inspector")).toContain("Capture again");
-    const options = [...root.querySelectorAll(".onnx-nb-colors option")].map((option) => option.textContent);
-    expect(options).toContain("std");
+    expect(buttonIn(root, "Values").getAttribute("aria-pressed")).toBe("true");
+    expect(buttonIn(root, "Kind").getAttribute("aria-pressed")).toBe("false");
+  });
+
+  it("goes to where NaN begins, whatever the capture was for, and leaves the rest pale", async () => {
+    const nodes = Float64Array.from({ length: MODEL.nodeCount }, () => 2);
+    nodes[target("node", "act").id] = 1;
+    nodes[target("node", "enc/mm").id] = 0;
+    const labels = ["begins here", "NaN or Inf", "finite"];
+    const scopes = new Float64Array(MODEL.scopeCount);
+    const overlay = (label: string): Promise<OverlayData> =>
+      Promise.resolve({ label, scale: "linear", reduce: "max", unmatched: 0, nodes, scopes, labels });
+    Object.assign(host, { overlay });
+    host.values.origin = target("tensor", "p").id;
+    const view = show();
+    buttonIn(root, "Values").click();
+    await settle();
+    expect(view.state.overlay?.data.label).toBe("NaN");
+    expect(view.state.selection).toEqual(target("tensor", "p"));
+    expect(view.state.overlay?.leavesOut(2)).toBe(true);
+    expect(view.state.overlay?.leavesOut(1)).toBe(false);
+    expect([...root.querySelectorAll(".onnx-nb-top li")].map((row) => row.textContent)).toEqual(["enc MatMul"]);
   });
 });
 
@@ -424,8 +454,8 @@ describe("extraction", () => {
       expect(root.querySelector<HTMLElement>("[data-widget=submodel]")?.dataset.state).toBe("drawn");
     await vi.waitFor(drawn, { timeout: 20_000 });
     expect(host.extractions[0].slice(0, 2)).toEqual([["p"], ["q"]]);
-    expect(text("[aria-label=Submodel] > header")).toMatch(/^g\.submodel1 node, /);
-    expect(text("[aria-label=Submodel] > header")).toContain("g.submodel");
+    expect(text("[aria-label=Submodel] > header")).toMatch(/^g\.submodel/);
+    expect(root.querySelector<HTMLElement>("[aria-label=Submodel] b")?.title).toMatch(/^In the kernel: 1 node, /);
     expect((root as HTMLElement & { onnxNb?: GraphView }).onnxNb?.submodel?.columns.meta.name).toBe("sub.onnx");
     buttonIn(root, "Save…").click();
     expect(root.querySelector<HTMLInputElement>("[aria-label='Path of the file']")?.value).toBe("/a/part.onnx");

@@ -30,6 +30,7 @@ import { createInspector } from "./inspector.ts";
 import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
 import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
+import { createLenses } from "./lenses.ts";
 import { createSaveBar } from "./savebar.ts";
 import { createSelection } from "./selection.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
@@ -59,6 +60,8 @@ export interface GraphOptions {
   readonly onSearch?: (text: string) => void;
 }
 
+/** Titles of the pane where no cell has a name for what it shows. */
+const TITLES = { extract: "Submodel", edit: "Edited model", simplify: "Simplified model" } as const;
 /** Pixels of a notebook's window that the bars, the summary of the model and a short cell take. */
 const MARGIN = 330;
 
@@ -113,11 +116,13 @@ export class GraphView {
       tree.toggle(open);
       viewport.resize();
     };
-    const toolbar = createToolbar(view, { help: help.toggle, drawer, leaveSearch: focus });
+    const toolbar = createToolbar(view, { help: help.toggle, drawer, leaveSearch: focus }, isNested);
     const banners = createBanners(view);
     const [inspector, selection] = [createInspector(view), createSelection(view)];
     const extractBar = isNested ? null : createExtractBar(view, this.#kernel.cancel);
-    const legend = createLegend(view, () => viewport.isDark);
+    const [legend, lenses] = [createLegend(view, () => viewport.isDark), createLenses(view)];
+    if (options.bar === undefined) legend.element.prepend(lenses.element);
+    else toolbar.element.append(lenses.element);
     for (const element of [root, ...(options.bar ? [options.bar] : [])]) {
       followLinks(element, view);
       listenKeys(element, view, { viewport, toolbar, help }, [inspector.element, selection.element]);
@@ -134,7 +139,7 @@ export class GraphView {
     this.#toolbar = toolbar;
     this.#update = (state) => {
       const sidePanel = state.others.length > 0 ? selection : inspector;
-      for (const panel of [toolbar, banners, selection, tree, extractBar, legend]) panel?.update(state);
+      for (const panel of [toolbar, banners, selection, tree, extractBar, legend, lenses]) panel?.update(state);
       if (sidePanel === inspector) inspector.update(state);
       if (body.lastElementChild !== sidePanel.element) body.lastElementChild?.replaceWith(sidePanel.element);
     };
@@ -244,7 +249,7 @@ export class GraphView {
     capture: ({ value }) => this.#kernel.capture(value),
     profile: () => this.#kernel.profile(),
     page: ({ statistics }) => this.#kernel.page(statistics),
-    color: ({ by }) => this.#kernel.color(by),
+    color: ({ by }) => this.#kernel.look(by),
     edit: ({ request }) => this.#kernel.edit(request),
     extract: ({ targets }) => {
       const { boundary } = this.#state;
@@ -442,16 +447,18 @@ export class GraphView {
     buttons.update(false, host.live ? null : host.reason);
     saveBar.update(host.live ? null : host.reason);
     const undo = (): void => this.dispatch({ type: "edit", request: { edit: "undo" } });
+    const tools = el("div", { data: { widget: "submodel-bar" } });
     this.#pane.append(
       el(
         "header.onnx-nb-bar",
         el(
           "b",
-          { title: "The model in the kernel" },
-          submodel.name || (submodel.isEdited ? "Edited model" : "Submodel"),
+          { title: `In the kernel: ${countOf(nodes, "node")}, ${bytes(nbytes)}` },
+          submodel.name || TITLES[submodel.origin],
         ),
-        el("span.onnx-nb-dim.onnx-nb-ellipsis", `${countOf(nodes, "node")}, ${bytes(nbytes)}`),
-        submodel.isEdited ? button("Undo edit", undo, signal, { title: "Take the last edit back" }) : null,
+        el("span.onnx-nb-dim.onnx-nb-ellipsis", countOf(nodes, "node")),
+        tools,
+        submodel.origin === "edit" ? button("Undo edit", undo, signal, { title: "Take the last edit back" }) : null,
         saveBar.opener,
         copyButton(() => submodel.code, signal, "Copy Python"),
         button("×", close, signal, { "aria-label": "Close submodel", title: "Close" }),
@@ -461,7 +468,7 @@ export class GraphView {
     );
     const there = submodel.name === "" ? "." : `; in the kernel it is ${submodel.name}.`;
     const page = { ...pageHost(), reason: `This is a submodel${there}` };
-    this.submodel = new GraphView(inner, submodel.columns, page, { isNested: true }, signal);
+    this.submodel = new GraphView(inner, submodel.columns, page, { isNested: true, bar: tools }, signal);
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
   }
 }

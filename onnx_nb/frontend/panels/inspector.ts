@@ -86,14 +86,16 @@ export function createInspector(view: ViewContext): Panel {
     }
     const isEditable = host.live && host.edit !== undefined && !(kind === "scope" && id === 0);
     if (isEditable) root.append(createEditForm(view, target, round));
-    if (state.overlay !== null) root.append(facts([numberOf(columns, target, state.overlay)]));
+    const number = state.overlay === null ? null : numberOf(columns, target, state.overlay);
+    if (number !== null) root.append(facts([number]));
+    const besides = (rows: readonly FactRow[]): FactRow[] => rows.filter(([label]) => label !== number?.[0]);
     if (kind !== "scope") root.append(...traces(view, target, round));
     root.append(figures, extra);
     mark();
     const attributes = kind === "node" ? attributeList(statedAttributes(columns, id)) : [];
     if (!host.live) {
       const reply = host.pageData?.inspect(target) ?? null;
-      const rows = host.pageData?.figures(target) ?? [];
+      const rows = besides(host.pageData?.figures(target) ?? []);
       if (rows.length > 0) figures.append(facts(rows));
       extra.append(...(reply === null ? attributes : replyParts(reply, round)));
       return;
@@ -109,9 +111,7 @@ export function createInspector(view: ViewContext): Panel {
     const timer = window.setTimeout(() => {
       const request = host.figures?.(target, round);
       if (request === undefined) return;
-      const done = (rows: Awaited<typeof request>): void => {
-        if (rows.length > 0) figures.replaceChildren(facts(rows));
-      };
+      const done = (rows: Awaited<typeof request>): void => figures.replaceChildren(facts(besides(rows)));
       settle(request, round, done, (error) => figures.replaceChildren(failureNote(error)));
     }, REST_MS);
     onAbort(round, () => window.clearTimeout(timer));
@@ -155,7 +155,7 @@ function traces({ columns, dispatch }: ViewContext, target: Target, signal: Abor
   return [el("div.onnx-nb-row", up, trace("Trace down", "after", "Light all that depends on this"))];
 }
 
-function captureAll({ state, dispatch }: ViewContext, signal: AbortSignal): Node {
+function captureAll({ host, state, dispatch }: ViewContext, signal: AbortSignal): Node {
   const isRepeat = state().capturedAll;
   const run = button(isRepeat ? "Capture again" : "Capture", () => dispatch({ type: "capture", value: null }), signal, {
     title: "Run the model and see every value in it",
@@ -163,18 +163,24 @@ function captureAll({ state, dispatch }: ViewContext, signal: AbortSignal): Node
   const measure = button("Profile", () => dispatch({ type: "profile" }), signal, {
     title: "Run the model as in production, and color its nodes by the time they take",
   });
+  const simplify = button("Simplify", () => dispatch({ type: "edit", request: { edit: "simplify" } }), signal, {
+    title: "Remove what computes nothing, and verify that the rest computes the same",
+    hidden: host.edit === undefined,
+  });
   const note = isRepeat
-    ? "Click a tensor for its statistics, or choose a color."
-    : "See every value, or where the time goes.";
-  return el("div.onnx-nb-row", run, measure, el("span.onnx-nb-dim", note));
+    ? "Click a tensor for its statistics, or a color below the graph."
+    : "See every value, where the time goes, or what can go.";
+  return el("div.onnx-nb-row", run, measure, simplify, el("span.onnx-nb-dim", note));
 }
 
-/** Returns the number of a target in the overlay; for a tensor the number of its producer. */
-function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): FactRow {
+/** Returns the number of a target in the overlay; for a tensor the number of its producer, null without one. */
+function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): FactRow | null {
   const { label, reduce } = overlay.data;
   if (kind === "scope")
     return [elide(`${label || "value"} (${reduce})`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
-  const x = overlay.number(BOX.NODE, kind === "node" ? id : columns.producer[id]);
+  const node = kind === "node" ? id : columns.producer[id];
+  if (node < 0) return null;
+  const x = overlay.number(BOX.NODE, node);
   return [elide(label || "value", 40), overlay.say(x)];
 }
 

@@ -12,6 +12,7 @@ import type { Boundary, Dispatch, Submodel } from "../scene/state.ts";
 import { fillings, settle } from "../ui/dom.ts";
 import { type OnProgress, Task } from "../ui/task.ts";
 import { download } from "./export.ts";
+import { OF_CAPTURE } from "./lenses.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
 export type KernelActions = ReturnType<typeof createKernelActions>;
@@ -29,9 +30,9 @@ async function borderOf(host: GraphHost, targets: readonly Target[], round: Abor
   return { inputs: reply.inputs, outputs: reply.outputs };
 }
 
-async function submodelOf(reply: Extraction, boundary: Boundary, isEdited: boolean): Promise<Submodel> {
+async function submodelOf(reply: Extraction, boundary: Boundary, origin: Submodel["origin"]): Promise<Submodel> {
   const { name, code, file } = reply;
-  return { columns: new Columns(await unpack(reply.columns)), boundary, name, code, file, isEdited };
+  return { columns: new Columns(await unpack(reply.columns)), boundary, name, code, file, origin };
 }
 
 function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {
@@ -41,17 +42,10 @@ function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel):
   };
 }
 
-export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
-  const task = new Task(signal);
-  const planning = fillings(signal);
-  const coloring = fillings(signal);
-  /** tasks that begin when those before them have ended */
+/** Returns what runs tasks one after the other; `ask` asks the kernel, and returns a function that applies the reply. */
+function createQueue(host: GraphHost, dispatch: Dispatch, task: Task, fail: (error: unknown) => void) {
   const queue: (() => void)[] = [];
-  const fail = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
-  const finish = (text: string): void => dispatch({ type: "finished", outcome: text });
-
-  /** @param ask asks the kernel, and returns a function that applies the reply */
-  const run = (
+  return (
     start: { readonly busy: string; readonly done?: number },
     ask: (round: AbortSignal, progress: OnProgress) => Promise<() => void>,
   ): void => {
@@ -75,6 +69,27 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
     if (task.busy) queue.push(begin);
     else begin();
   };
+}
+
+export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
+  const task = new Task(signal);
+  const planning = fillings(signal);
+  const coloring = fillings(signal);
+  /** the model has been measured */
+  let isTimed = false;
+  const fail = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
+  const finish = (text: string): void => dispatch({ type: "finished", outcome: text });
+
+  const run = createQueue(host, dispatch, task, fail);
+
+  /** @param isRestored from an earlier session; the kernel may no longer have these numbers */
+  const color = (by: string, isRestored = false): void => {
+    const round = coloring();
+    const request = host.overlay?.(by, round);
+    if (request === undefined) return;
+    const done = (data: Overlay["data"]): void => dispatch({ type: "overlay", overlay: Overlay.of(data), color: by });
+    settle(request, round, done, (error) => isRestored || fail(error));
+  };
 
   return {
     /** Asks for the plan of an extraction. */
@@ -92,42 +107,54 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
         const boundary = targets === undefined ? boundaryNow : await borderOf(host, targets, round);
         const { inputs, outputs } = namesOf(columns, boundary);
         const reply = await host.extract(inputs, outputs, round);
-        return shows(dispatch, reply, await submodelOf(reply, boundary, false));
+        return shows(dispatch, reply, await submodelOf(reply, boundary, "extract"));
       });
     },
     /** Edits the model, and shows the result beside it. */
     edit(request: EditRequest): void {
-      run({ busy: "Editing the model…" }, async (round, progress) => {
+      const origin = request.edit === "simplify" ? "simplify" : "edit";
+      run({ busy: origin === "edit" ? "Editing the model…" : "Simplifying the model…" }, async (round, progress) => {
         const reply = await (host.edit?.(request, progress, round) ??
           Promise.reject<Extraction>(new Error(host.reason)));
-        return shows(dispatch, reply, await submodelOf(reply, state().boundary, true));
+        return shows(dispatch, reply, await submodelOf(reply, state().boundary, origin));
       });
     },
     /** Gives the kernel the submodel that is shown again after an undo, or none. */
     restore(submodel: Submodel | null): void {
-      if (submodel?.isEdited) return; // the kernel keeps the edits: "Undo edit" takes one back
+      if (submodel !== null && submodel.origin !== "extract") return; // the kernel keeps the edits: "Undo edit" takes one back
       const { inputs, outputs } = namesOf(columns, submodel?.boundary ?? { inputs: [], outputs: [] });
       const request: Promise<unknown> =
         submodel === null ? host.discard(signal) : host.extract(inputs, outputs, signal);
       settle(request, signal, () => undefined, fail);
     },
-    /** Runs the model and reads one tensor, or all of them for null. */
-    capture(value: number | null): void {
+    /** Runs the model and reads one tensor, or all of them for null, then colors by NaN if there is any, or as asked. */
+    capture(value: number | null, by?: string): void {
       const { values } = host;
       if (values === undefined) return; // only offered where it is possible
       run({ busy: "Running the model…", done: 0 }, async (round, progress) => {
-        const message = await values.capture(value, progress, round);
+        const { message, origin } = await values.capture(value, progress, round);
         return () => {
           dispatch({ type: "captured", all: value === null });
           finish(message);
+          if (origin != null) {
+            const target: Target = { kind: "tensor", id: origin };
+            color("NaN");
+            dispatch({ type: "select", target });
+            dispatch({ type: "reveal", target });
+            finish(message);
+          } else if (by !== undefined) color(by);
         };
       });
     },
-    /** Measures the model; the kernel colors the graph by time. */
+    /** Measures the model and colors it by time. */
     profile(): void {
       run({ busy: "Measuring the model…", done: 0 }, async (round, progress) => {
         const message = (await host.values?.profile(progress, round)) ?? "";
-        return () => finish(message);
+        return () => {
+          isTimed = true;
+          finish(message);
+          color("time");
+        };
       });
     },
     /** Downloads the live graph as a page. */
@@ -141,14 +168,13 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
         };
       });
     },
-    /** @param isRestored from an earlier session; the kernel may no longer have these numbers */
-    color(by: string, isRestored = false): void {
-      const round = coloring();
-      const request = host.overlay?.(by, round);
-      if (request === undefined) return;
-      const done = (data: Overlay["data"]): void =>
-        dispatch({ type: "overlay", overlay: new Overlay(data), color: by });
-      settle(request, round, done, (error) => isRestored || fail(error));
+    color,
+    /** Colors by numbers, after the run of the model that they need. */
+    look(by: string): void {
+      if (host.values === undefined) color(by);
+      else if (by === "time" && (!isTimed || state().color === by)) this.profile();
+      else if (OF_CAPTURE.has(by) && (!state().capturedAll || state().color === by)) this.capture(null, by);
+      else color(by);
     },
     /** Ignores numbers that are still on their way, because other colors were chosen. */
     recolored: () => void coloring(),

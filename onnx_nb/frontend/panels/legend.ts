@@ -4,19 +4,21 @@
  * pressing the color that less frequent labels share lists these.
  */
 
-import type { Columns } from "../protocol/columns.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
 import { categoryTitle, categoryVariable, createRamp, labelKeys } from "../render/theme.ts";
 import { countOf, integer } from "../scene/formatting.ts";
 import { FULL_RANGE, type Overlay } from "../scene/overlay.ts";
 import { quote } from "../search/query.ts";
 import { search } from "../search/search.ts";
 import { button, el, elide, fillings, on, rememberFocus } from "../ui/dom.ts";
-import type { Panel, ViewContext } from "./viewcontext.ts";
+import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Steps of the filter's sliders. */
 const STEPS = 200;
 /** Ops of the pressed category, or less frequent labels, that have buttons. */
 const OPS = 16;
+/** Nodes that are listed because their numbers are the largest. */
+const TOP = 10;
 
 /** Fills the legend again; the focus stays on the pressed button. */
 function refill(element: HTMLElement, fill: () => void): void {
@@ -25,17 +27,12 @@ function refill(element: HTMLElement, fill: () => void): void {
   focusAgain();
 }
 
-function closing(dispatch: ViewContext["dispatch"], round: AbortSignal): HTMLElement {
-  return button("×", () => dispatch({ type: "overlay", overlay: null }), round, {
-    class: "onnx-nb-x",
-    title: "Color by category again",
-    "aria-label": "Close overlay",
-  });
-}
-
 /** @param isDark whether the page has a dark theme now */
-export function createLegend({ columns, dispatch, signal }: ViewContext, isDark: () => boolean): Panel {
-  const element = el("div.onnx-nb-legend", { role: "group" });
+export function createLegend(view: ViewContext, isDark: () => boolean): Panel {
+  const { columns, dispatch, signal } = view;
+  const keys = el("div.onnx-nb-keys", { role: "group" });
+  const top = el("ol.onnx-nb-top", { "aria-label": "Nodes with the largest numbers", hidden: true });
+  const element = el("div.onnx-nb-legend", keys, top);
   const next = fillings(signal);
   const categories = categoriesOf(columns);
   let lastShown: { readonly overlay: Overlay | null; readonly dark: boolean; readonly search: string } | undefined;
@@ -46,8 +43,8 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     dispatch({ type: "search", text: lit ? "" : query, hits: lit ? [] : search(columns, query, Infinity).hits });
   };
   const fillCategories = (lit: string, round: AbortSignal): void => {
-    element.replaceChildren();
-    element.setAttribute("aria-label", "Colors of op categories");
+    keys.replaceChildren();
+    keys.setAttribute("aria-label", "Colors of op categories");
     const press = ({ query, count }: Highlight, ...content: (Node | string)[]): HTMLElement => {
       const title = `${countOf(count, "node")}; press to light all`;
       const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit === query) };
@@ -58,18 +55,18 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     for (const category of categories) {
       const { name, ops, query } = category;
       const color = `var(${categoryVariable(name)}, var(--nb-cat-other))`;
-      element.append(press(category, el("i", { style: { background: color } }), elide(categoryTitle(name), 40)));
+      keys.append(press(category, el("i", { style: { background: color } }), elide(categoryTitle(name), 40)));
       if (ops.length < 2 || (lit !== query && !ops.some((op) => op.query === lit))) continue;
       const inner = ops.slice(0, OPS).map((op) => press(op, elide(op.name, 40), el("span", ` ${integer(op.count)}`)));
       if (ops.length > OPS) inner.push(el("span", `and ${integer(ops.length - OPS)} more`));
-      element.append(el("span.onnx-nb-legend-ops", { style: { "border-color": color } }, ...inner));
+      keys.append(el("span.onnx-nb-legend-ops", { style: { "border-color": color } }, ...inner));
     }
-    element.hidden = categories.length === 0;
+    element.hidden = categories.length === 0 && keys.previousElementSibling === null;
   };
   const fillLabels = (overlay: Overlay, labels: readonly string[], round: AbortSignal): void => {
     const { label, unmatched } = overlay.data;
     element.hidden = false;
-    element.setAttribute("aria-label", `Colors: ${label}`);
+    keys.setAttribute("aria-label", `Colors: ${label}`);
     const counts = new Uint32Array(labels.length);
     for (const at of overlay.data.nodes) if (!Number.isNaN(at)) counts[at]++;
     const { range } = overlay;
@@ -83,7 +80,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       key.append(...swatch, elide(text, 40));
       return key;
     };
-    const keys = labelKeys(labels).flatMap(({ text, from, to, fill }) => {
+    const entries = labelKeys(labels).flatMap(({ text, from, to, fill }) => {
       const key = press(text, from, to, el("i", { style: { background: fill } }));
       const ownRange = overlay.rangeOf(from, to);
       if (to - from < 2 || range.from < ownRange.from || range.to > ownRange.to) return [key];
@@ -92,34 +89,29 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       if (last < to) inner.push(el("span", `and ${integer(to - last)} more`));
       return [key, el("span.onnx-nb-legend-ops", { style: { "border-color": fill } }, ...inner)];
     });
-    element.replaceChildren(
+    keys.replaceChildren(
       el(
         "div.onnx-nb-scale-title",
         el("b", elide(label || "label", 40)),
         el("span", unmatched > 0 ? `${countOf(unmatched, "name")} not in the model` : ""),
       ),
-      ...keys,
-      closing(dispatch, round),
+      ...entries,
     );
   };
   const fillScale = (overlay: Overlay, dark: boolean, round: AbortSignal): void => {
     const { label, reduce, unmatched } = overlay.data;
     element.hidden = false;
-    element.setAttribute("aria-label", `Colors: ${label}`);
-    const slider = (name: string, at: number): HTMLInputElement => {
-      const attributes = { min: 0, max: STEPS, step: 1, value: Math.round(at * STEPS), "aria-label": name };
-      const slider = el("input.onnx-nb-slider", { type: "range", ...attributes });
-      on(slider, "input", round, () => {
+    keys.setAttribute("aria-label", `Colors: ${label}`);
+    const [from, to] = [slider("Show from", overlay.range.from), slider("Show up to", overlay.range.to)];
+    for (const end of [from, to]) {
+      on(end, "input", round, () => {
         const [low, high] = [Number(from.value), Number(to.value)];
-        if (low > high) slider.value = String(slider === from ? high : low);
+        if (low > high) end.value = String(end === from ? high : low);
         dispatch({ type: "range", range: { from: Number(from.value) / STEPS, to: Number(to.value) / STEPS } });
       });
-      return slider;
-    };
-    const from = slider("Show from", overlay.range.from);
-    const to = slider("Show up to", overlay.range.to);
+    }
     const note = unmatched > 0 ? ` · ${countOf(unmatched, "name")} not in the model` : "";
-    element.replaceChildren(
+    keys.replaceChildren(
       el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", `${reduce} over scopes${note}`)),
       el(
         "div.onnx-nb-scale-range",
@@ -127,7 +119,6 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
         el("div.onnx-nb-ramp", { style: { background: createRamp(dark).gradient } }, from, to),
         el("span"),
       ),
-      closing(dispatch, round),
     );
   };
 
@@ -135,24 +126,72 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     element,
     update({ overlay, search }) {
       const before = lastShown;
+      if (before?.overlay?.data !== overlay?.data) {
+        top.replaceChildren(...(overlay === null ? [] : topRows(columns, overlay)));
+        top.hidden = top.childElementCount === 0;
+      }
       const dark = isDark();
       lastShown = { overlay, dark, search };
       const labels = overlay?.data.labels;
       element.classList.toggle("onnx-nb-scale", overlay !== null && labels === undefined);
       if (overlay !== null && labels !== undefined) {
         if (before?.overlay === overlay) return;
-        refill(element, () => fillLabels(overlay, labels, next()));
+        refill(keys, () => fillLabels(overlay, labels, next()));
       } else if (overlay !== null) {
         if (before?.overlay?.data !== overlay.data || before.dark !== dark) fillScale(overlay, dark, next());
-        // ends of the visible range, as numbers
-        element.querySelectorAll(".onnx-nb-scale-range > span").forEach((end, at) => {
-          end.textContent = overlay.say(overlay.at(at === 0 ? overlay.range.from : overlay.range.to));
-        });
+        const ends = [overlay.range.from, overlay.range.to].map((end) => overlay.say(overlay.at(end)));
+        keys.querySelectorAll(".onnx-nb-scale-range > span").forEach((end, at) => void end.replaceChildren(ends[at]));
       } else if (before?.overlay !== null || before.search !== search) {
-        refill(element, () => fillCategories(search, next()));
+        refill(keys, () => fillCategories(search, next()));
       }
     },
   };
+}
+
+function slider(name: string, at: number): HTMLInputElement {
+  const attributes = { min: 0, max: STEPS, step: 1, value: Math.round(at * STEPS), "aria-label": name };
+  return el("input.onnx-nb-slider", { type: "range", ...attributes });
+}
+
+/** Returns a row for each of the nodes with the largest numbers. */
+function topRows(columns: Columns, overlay: Overlay): HTMLElement[] {
+  const { label, reduce, nodes, scopes, labels } = overlay.data;
+  const places = topOf(columns, overlay);
+  const paths = places.map(([node]) => columns.str(columns.scopePath[columns.scopeOf({ kind: "node", id: node })]));
+  const common = commonPath(paths).length;
+  return places.map((place, at) => {
+    const [target] = place.map((id): Target => ({ kind: "node", id }));
+    const text = `${elide(paths[at].slice(common), 40)} ${place.map((node) => columns.opOf(node)).join(", ")}`;
+    const number = nodes[target.id];
+    const share = reduce === "sum" ? `${((100 * number) / scopes[0]).toFixed(0)}%` : overlay.say(number);
+    const title = `${columns.nameOf(target) || columns.opOf(target.id)}\n${label}: ${overlay.say(number)}`;
+    return el("li", link(text.trim(), target, title), labels === undefined ? ` ${share}` : null);
+  });
+}
+
+/** Returns the nodes with the largest numbers, together those that share a time; of labels only where NaN begins. */
+function topOf(columns: Columns, { data, spreads }: Overlay): number[][] {
+  if (data.labels !== undefined && !spreads) return [];
+  const isMember = (x: number, node: number): boolean => !columns.isFolded(node) && (spreads ? x === 0 : x > 0);
+  const nodes = [...data.nodes.keys()].filter((node) => isMember(data.nodes[node], node));
+  nodes.sort((a, b) => data.nodes[b] - data.nodes[a]);
+  const places: number[][] = [];
+  for (const node of nodes) {
+    const place = places.at(-1);
+    // one kernel computes them all
+    if (data.label === "seconds" && place !== undefined && data.nodes[place[0]] === data.nodes[node]) place.push(node);
+    else if (places.length === TOP) break;
+    else places.push([node]);
+  }
+  return places;
+}
+
+/** Returns the part that all paths begin with, up to a slash. */
+function commonPath(paths: readonly string[]): string {
+  let common = paths[0] ?? "";
+  for (const path of paths)
+    while (!`${path}/`.startsWith(common)) common = common.slice(0, common.lastIndexOf("/", common.length - 2) + 1);
+  return common.slice(0, common.lastIndexOf("/") + 1);
 }
 
 /** Nodes highlighted by a search. */

@@ -239,7 +239,7 @@ describe("the legend", () => {
       createLegend(view, () => false),
       root,
     );
-    expect([...element.children].map((each) => each.textContent)).toEqual([
+    expect([...element.querySelectorAll(".onnx-nb-swatched")].map((each) => each.textContent)).toEqual([
       "linear",
       "activation",
       "arithmetic",

@@ -5,7 +5,14 @@ import { deflateSync } from "node:zlib";
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { CellsPage, Extraction, GraphHost, Patch, Place, Plan, ValueHost } from "../protocol/host.ts";
 import { columnsOf, describedPack } from "../protocol/testing.ts";
-import type { EditRequest, Inspection, SaveReply, SelectReply, StatisticsReply } from "../protocol/wire.ts";
+import type {
+  CaptureReply,
+  EditRequest,
+  Inspection,
+  SaveReply,
+  SelectReply,
+  StatisticsReply,
+} from "../protocol/wire.ts";
 import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
@@ -155,11 +162,14 @@ export class FakeValues implements ValueHost {
   runCapture: () => Promise<string> = () => Promise.resolve("captured");
   profile = (): Promise<string> => Promise.resolve("90% of 1 ms in Conv");
 
-  async capture(value: number | null, progress: (fraction: number, message: string) => void): Promise<string> {
+  /** the first tensor with NaN */
+  origin: number | null = null;
+
+  async capture(value: number | null, progress: (fraction: number, message: string) => void): Promise<CaptureReply> {
     progress(0.5, "MatMul and 3 more");
     const message = await this.runCapture();
     this.captures.push(value);
-    return message;
+    return { message, origin: this.origin };
   }
 
   statistics(): Promise<StatisticsReply | null> {

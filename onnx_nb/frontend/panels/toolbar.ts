@@ -1,6 +1,5 @@
 /** The bar at the top: name of the model, scopes of the selection, search, and tools for the whole view. */
 
-import type { Colors } from "../protocol/host.ts";
 import type { Saving, State } from "../scene/state.ts";
 import { button, el, elide, fillings, on, onResize, type Properties } from "../ui/dom.ts";
 import { createMenu, item, type Menu } from "../ui/menu.ts";
@@ -9,12 +8,16 @@ import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 export type Toolbar = ReturnType<typeof createToolbar>;
 
-/** @param actions of the view: `leaveSearch` closes the list of hits and returns the focus to the graph */
+/**
+ * @param actions of the view: `leaveSearch` closes the list of hits and returns the focus to the graph
+ * @param isNested the view is part of another one: it has only what fits beside the title
+ */
 export function createToolbar(
   view: ViewContext,
   actions: { help(): void; drawer(open: boolean): void; leaveSearch(): void },
+  isNested = false,
 ) {
-  const { columns, host, state, dispatch, signal } = view;
+  const { columns, state, dispatch, signal } = view;
   const press = (text: string, title: string, act: () => void, properties: Properties = {}): HTMLButtonElement =>
     button(text, act, signal, { title, ...properties });
   const unpressedAttributes = { "aria-pressed": "false" };
@@ -43,28 +46,19 @@ export function createToolbar(
   const help = press("?", "Keys (?)", actions.help, { "aria-label": "Help" });
   const save = createSaveMenu(view);
   const searchBox = new SearchBox(view, actions.leaveSearch);
-  const [breadcrumbs, bookmarks, color] = [createBreadcrumbs(view), createBookmarks(view), createColors(view)];
-  color.element.hidden = host.overlay === undefined;
-  const tools = el(
-    "div.onnx-nb-tools",
-    fit,
-    gather,
-    expand,
-    turn,
-    color.element,
-    bookmarks.element,
-    save.element,
-    help,
-  );
+  const [breadcrumbs, bookmarks] = [createBreadcrumbs(view), createBookmarks(view)];
+  const outer = isNested ? [] : [gather, expand, turn, bookmarks.element, save.element, help];
+  const tools = el("div.onnx-nb-tools", fit, ...outer);
+  const place = isNested ? [] : [tree, name, breadcrumbs.element];
   return {
-    element: el("header.onnx-nb-bar", tree, name, breadcrumbs.element, searchBox.element, tools),
+    element: el("div.onnx-nb-bar", ...place, searchBox.element, tools),
     /** Opens or closes the menu of pictures. */
     save: save.toggle,
     focusSearch: () => searchBox.focus(),
     /** Searches for a text as if it had been typed. */
     search: (text: string) => searchBox.search(text),
     update(state: State): void {
-      for (const panel of [searchBox, color, bookmarks, breadcrumbs]) panel.update(state);
+      for (const panel of [searchBox, bookmarks, breadcrumbs]) panel.update(state);
       gather.setAttribute("aria-pressed", String(state.gathering));
       expand.textContent = allOpen() ? "Collapse all" : "Expand all";
       turn.textContent = state.direction === "down" ? "Across" : "Down";
@@ -206,58 +200,6 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
       const keep = item("Bookmark this view", "Key b", () => dispatch({ type: "bookmark" }), round);
       menu.fill(keep, ...bookmarks.map((bookmark) => rowOf(bookmark, bookmarks, round)));
       menu.element.querySelector("button")?.replaceChildren(bookmarks.length > 0 ? `★ ${bookmarks.length}` : "☆");
-    },
-  };
-}
-
-const CATEGORY = "category";
-/** Numbers that the kernel can compute for every model; `analysis/view/overlays.py` uses these names. */
-const MODEL_COLORS = ["parameters", "weight bytes", "MACs", "activation bytes"];
-/** Numbers that it has once the whole model has been captured. */
-const CAPTURE_COLORS = ["seconds", "bytes", "std", "min", "max", "mean", "zeros", "nonfinite"];
-
-/** Creates the menu of colors: categories of ops, or numbers of the kernel or of the page. */
-function createColors({ host, dispatch, signal }: ViewContext): Panel {
-  const pageColors = host.pageData?.colors;
-  const colors: Colors = pageColors ?? { own: MODEL_COLORS, captured: CAPTURE_COLORS };
-  const option = (name: string): HTMLElement => el("option", { value: name }, name);
-  const customOption = el("option", { value: "", hidden: true });
-  const select = el(
-    "select.onnx-nb-field.onnx-nb-colors",
-    { title: "What the boxes are colored by", "aria-label": "Color" },
-    ...[CATEGORY, ...colors.own].map(option),
-    customOption,
-  );
-  let hasCapture = false;
-  /** the choice that has not been applied yet */
-  let pendingColor: string | null = null;
-  let lastState: Pick<State, "overlay" | "error"> | null = null;
-  on(select, "change", signal, () => {
-    pendingColor = null;
-    if (select.value === CATEGORY) dispatch({ type: "overlay", overlay: null });
-    else if (select.value !== "") {
-      pendingColor = select.value;
-      dispatch({ type: "color", by: pendingColor });
-    }
-  });
-  return {
-    element: el("label.onnx-nb-color", "Color ", select),
-    update({ overlay, capturedAll, error }) {
-      if (lastState?.overlay?.data !== overlay?.data || lastState?.error !== error) pendingColor = null;
-      lastState = { overlay, error };
-      if ((capturedAll || pageColors !== undefined) && !hasCapture) {
-        hasCapture = true;
-        if (colors.captured.length > 0) {
-          customOption.before(el("optgroup", { label: "captured" }, ...colors.captured.map(option)));
-        }
-      }
-      const names = hasCapture ? [...colors.own, ...colors.captured] : colors.own;
-      const label = overlay?.data.label;
-      const ownName = label === undefined ? CATEGORY : names.find((name) => name === label);
-      customOption.hidden = ownName !== undefined;
-      if (ownName === undefined) customOption.textContent = elide(label || "value", 24);
-      const value = pendingColor ?? ownName ?? "";
-      if (select.value !== value) select.value = value;
     },
   };
 }

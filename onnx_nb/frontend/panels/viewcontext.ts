@@ -27,13 +27,23 @@ export function link(text: string, target: Target, title = text): HTMLButtonElem
   return el("button.onnx-nb-link", attributes, ...breakable(text));
 }
 
-/** Adds one listener for all links below `root`, however often panels are filled; a nested view has its own. */
+/** Follows all links below `root`, however often panels are filled, and lights what they lead to; a nested view has its own. */
 export function followLinks(root: HTMLElement, { dispatch, signal }: ViewContext): void {
-  on(root, "click", signal, (event) => {
+  const targetOf = (event: Event): Target | null => {
     const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-go]") : null;
-    if (element === null || element.closest("[data-widget]") !== root) return;
+    if (element === null || element.closest("[data-widget]") !== root) return null;
     const [kind, id] = (element.dataset.go ?? "").split(" ");
-    const target = { kind, id: Number(id) } as Target;
+    return { kind, id: Number(id) } as Target;
+  };
+  const light = (event: Event, isLit: boolean): void => {
+    const target = targetOf(event);
+    if (target !== null) dispatch({ type: "hover", target: isLit ? target : null });
+  };
+  for (const type of ["pointerover", "focusin"] as const) on(root, type, signal, (event) => light(event, true));
+  for (const type of ["pointerout", "focusout"] as const) on(root, type, signal, (event) => light(event, false));
+  on(root, "click", signal, (event) => {
+    const target = targetOf(event);
+    if (target === null) return;
     dispatch({ type: "select", target });
     dispatch({ type: "reveal", target });
   });

@@ -6,6 +6,7 @@
 import type { Progress } from "./channel.ts";
 import type { Target } from "./columns.ts";
 import type {
+  CaptureReply,
   CellsReply,
   EditRequest,
   ExtractReply,
@@ -92,9 +93,9 @@ export interface Place {
 
 /** Requests to the kernel for numbers in tensors. */
 export interface ValueHost {
-  /** runs the model and reads one tensor, or all for null; returns a message */
-  capture(value: number | null, progress: Progress, signal: AbortSignal): Promise<string>;
-  /** measures the model, and colors the graph by time; returns a message */
+  /** runs the model and reads one tensor, or all for null; */
+  capture(value: number | null, progress: Progress, signal: AbortSignal): Promise<CaptureReply>;
+  /** measures the model; returns a message */
   profile(progress: Progress, signal: AbortSignal): Promise<string>;
   /** chooses sizes of made-up inputs, null to keep them; returns each one's name, its chosen size, and its usual one */
   sizes(

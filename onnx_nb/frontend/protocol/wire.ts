@@ -54,7 +54,7 @@ export interface BoundaryRequest {
 
 /** An edit of the model; what is shown then is the model with all edits so far. */
 export interface EditRequest {
-  /** remove, rename, output, free or undo */
+  /** remove, rename, output, free or undo; or simplify, which begins from the model as it is */
   readonly edit: string;
   readonly kind?: string;
   readonly id?: number;
@@ -145,6 +145,13 @@ export interface OverlayReply {
   readonly unmatched: number;
   /** labels of an overlay by category, whose numbers are indices into them; none for numbers */
   readonly labels?: readonly string[];
+}
+
+/** What a run of the model read. */
+export interface CaptureReply {
+  readonly message: string;
+  /** the first tensor with NaN or Inf */
+  readonly origin?: number | null;
 }
 
 /** Facts about several nodes and scopes. */
@@ -271,7 +278,7 @@ export interface Verbs {
   readonly edit: readonly [EditRequest, ExtractReply];
   readonly discard: readonly [Record<string, never>, null];
   readonly page: readonly [PageRequest, null];
-  readonly capture: readonly [CaptureRequest, string];
+  readonly capture: readonly [CaptureRequest, CaptureReply];
   readonly profile: readonly [Record<string, never>, string];
   readonly sizes: readonly [SizesRequest, readonly (readonly [string, string, string])[]];
   readonly statistics: readonly [ValueRequest, StatisticsReply | null];

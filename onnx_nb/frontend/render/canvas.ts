@@ -116,6 +116,7 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
   drawEdges(ctx, picture, edges, camera.k);
   drawBoxes(ctx, picture, boxes, camera.k);
   drawTitles(ctx, picture, boxes, camera.k);
+  drawPins(ctx, picture, boxes, camera.k);
   drawEdgeLabels(ctx, picture, edges, camera.k);
 }
 
@@ -161,13 +162,13 @@ function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
     paint(ctx, group, outline, theme.scopes[level % 2], theme.line, stroke(1, k));
     for (const box of group) {
       if (marks.selection.has(box)) paint(ctx, [box], outline, null, theme.accent, stroke(2, k));
-      else if (box === marks.hovered) paint(ctx, [box], outline, null, theme.accent, stroke(1, k));
+      else if (box === marks.hovered) paint(ctx, [box], outline, null, theme.text, stroke(1, k));
     }
   }
 }
 
 function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void {
-  const { scene, theme, marks } = picture;
+  const { scene, columns, theme, marks, overlay } = picture;
   const { edges } = scene;
   const plainEdges: number[] = [];
   const dashedEdges: number[] = [];
@@ -175,9 +176,10 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
   const bundles = new Map<number, number[]>();
   const isCrowded = list.length > 20_000;
   for (const edge of list) {
+    const spreads = overlay?.spreads === true && overlay.isSpread(columns.producer[edges.value[edge]]);
     const how = Math.max(
       marks.values.get(edges.value[edge]) ?? EDGE.PLAIN,
-      marks.glow.has(edge) ? EDGE.GLOW : EDGE.PLAIN,
+      marks.glow.has(edge) ? EDGE.CUT : spreads ? EDGE.SPREAD : EDGE.PLAIN,
     );
     if (how !== EDGE.PLAIN) emphasis.push([edge, how]);
     else if (extent(scene, edge) * k < (isCrowded ? 3 * SPECK : SPECK)) continue;
@@ -203,7 +205,7 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
 
   for (const [edge, how] of emphasis.sort(([, a], [, b]) => a - b)) {
     const missing = how === EDGE.MISSING;
-    ctx.strokeStyle = missing ? theme.bad : how === EDGE.REDUNDANT ? theme.dim : theme.accent;
+    ctx.strokeStyle = edgeInk(picture, edges.value[edge], how);
     ctx.lineWidth = stroke(how === EDGE.LIT ? 2.6 : missing ? 2 : 1.6, k);
     ctx.globalAlpha = how === EDGE.REDUNDANT || how === EDGE.HOVER ? 0.7 : 1;
     ctx.setLineDash(missing || how === EDGE.REDUNDANT ? [5, 4] : edges.outerScope[edge] === 1 ? [4, 4] : []);
@@ -211,6 +213,15 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
   }
   ctx.setLineDash([]);
   ctx.globalAlpha = 1;
+}
+
+/** Returns the color of an emphasized tensor, by its role. */
+function edgeInk({ theme, marks }: Picture, value: number, how: number): string {
+  if (how === EDGE.MISSING || how === EDGE.SPREAD) return theme.bad;
+  if (marks.inputs.has(value) && how !== EDGE.REDUNDANT) return theme.good;
+  if (marks.outputs.has(value)) return theme.output;
+  if (how === EDGE.CUT) return theme.cut;
+  return how === EDGE.HIT ? theme.hit : how === EDGE.LIT ? theme.accent : theme.dim;
 }
 
 /** Draws many tensors as one band: the area between the outermost lines, and a line with the arrow in the middle. */
@@ -375,12 +386,18 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
   ctx.globalAlpha = 0.85;
   for (const [color, group] of groupBy(boxes, colorOf)) paint(ctx, group, patch, color);
   ctx.globalAlpha = 1;
-  const { selection, hovered, extraction, lit, hits } = marks;
-  const emphasis = boxes.filter(
-    (box) => selection.has(box) || box === hovered || extraction.has(box) || lit.has(box) || hits.has(box),
-  );
   const outline = (box: number): void => ctx.rect(x[box] - 1 / k, y[box] - 1 / k, w[box] + 2 / k, h[box] + 2 / k);
-  paint(ctx, emphasis, outline, null, theme.accent, 2 / k);
+  for (const [color, group] of groupBy(boxes, (box) => roleOf(marks, theme, box))) {
+    paint(ctx, group, outline, null, color, 2 / k);
+  }
+}
+
+/** Returns the color of a box by its role; the strongest counts. */
+function roleOf({ selection, hovered, extraction, hits }: Marks, theme: Theme, box: number): string | undefined {
+  if (selection.has(box)) return theme.accent;
+  if (hits.has(box)) return theme.hit;
+  if (extraction.has(box)) return theme.cut;
+  return box === hovered ? theme.text : undefined;
 }
 
 function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
@@ -419,9 +436,17 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   const ring = (width: number, color: string, isMember: (box: number) => boolean): void =>
     paint(ctx, boxes.filter(isMember), outline, null, color, stroke(width, k));
   const { extraction, lit, hits, selection, hovered } = marks;
-  ring(7, theme.halo, (box) => hits.has(box));
-  ring(1.6, theme.accent, (box) => extraction.has(box) || lit.has(box));
-  ring(1.2, theme.accent, (box) => box === hovered);
+  const cut = boxes.filter((box) => extraction.has(box));
+  ctx.globalAlpha = TINT;
+  paint(ctx, cut, outline, theme.cut);
+  ctx.globalAlpha = 1;
+  ring(6, theme.hit, (box) => hits.has(box));
+  paint(ctx, cut, outline, null, theme.cut, stroke(1.6, k));
+  // the ends of a selected tensor are only its neighbors
+  ctx.setLineDash([3, 3]);
+  ring(1.2, theme.accent, (box) => lit.has(box));
+  ctx.setLineDash([]);
+  ring(1.2, theme.text, (box) => box === hovered);
   ring(9, theme.halo, (box) => selection.has(box));
   ring(2, theme.accent, (box) => selection.has(box));
 }
@@ -512,7 +537,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     const width = ctx.measureText(text).width + 5;
     ctx.fillStyle = paintOf(picture, box)?.fill ?? theme.scopes[0];
     ctx.fillRect(right - width, base - TEXT.edge, width, TEXT.edge + 3);
-    ctx.fillStyle = paintOf(picture, box)?.ink ?? theme.accent;
+    ctx.fillStyle = paintOf(picture, box)?.ink ?? theme.cut;
     ctx.fillText(text, right, base);
   }
   ctx.textAlign = "left";
@@ -540,6 +565,32 @@ function drawBadges(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
     ctx.fillStyle = theme.background;
     ctx.fillRect(cx - size * 0.1, cy - size * 0.45, size * 0.2, size * 0.6);
     ctx.fillRect(cx - size * 0.1, cy + size * 0.3, size * 0.2, size * 0.2);
+  }
+}
+
+/** Draws a pin beside each box where NaN begins, as large at every zoom. */
+function drawPins(ctx: Pen, { scene, theme, overlay }: Picture, boxes: number[], k: number): void {
+  if (overlay?.spreads !== true) return;
+  const { kind, id, x, y, w, h } = scene.boxes;
+  const size = Math.max(9, 9 / k);
+  for (const box of boxes) {
+    if (kind[box] === BOX.OPEN || overlay.number(kind[box], id[box]) !== 0) continue;
+    const [tipX, tipY] = [x[box] + w[box], y[box] + h[box] / 2];
+    const centerX = tipX + 1.9 * size;
+    for (const [radius, color] of [
+      [size, theme.bad],
+      [0.4 * size, theme.background],
+    ] as const) {
+      ctx.beginPath();
+      ctx.roundRect(centerX - radius, tipY - radius, 2 * radius, 2 * radius, radius);
+      if (radius === size) {
+        ctx.moveTo(centerX - 0.5 * size, tipY - 0.85 * size);
+        ctx.lineTo(tipX, tipY);
+        ctx.lineTo(centerX - 0.5 * size, tipY + 0.85 * size);
+      }
+      ctx.fillStyle = color;
+      ctx.fill();
+    }
   }
 }
 
@@ -614,7 +665,7 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
     const name = full.length > MAX_NAME_LENGTH ? `…${full.slice(1 - MAX_NAME_LENGTH)}` : full;
     nameLabels.add(value);
     const text = missing ? name || full : [boundaryMark, name, scene.edgeLabel(edge)].filter(Boolean).join("  ");
-    if (text !== "") write(edge, text, true, missing ? theme.bad : theme.accent, x, y);
+    if (text !== "") write(edge, text, true, edgeInk(picture, value, how), x, y);
   }
   ctx.textBaseline = "alphabetic";
 }

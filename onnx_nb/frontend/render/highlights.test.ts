@@ -85,7 +85,7 @@ describe("marksOf", () => {
     expect([...marks.hits].sort()).toEqual(
       [closed.boxOf("node", node("last")), encoder, closed.boxOf("tensor", value("x"))].sort(),
     );
-    expect([...marks.values]).toEqual([[value("r"), EDGE.GLOW]]);
+    expect([...marks.values]).toEqual([[value("r"), EDGE.HIT]]);
   });
 
   it("highlights all nodes of a chain and the tensors between them, the current chain most", () => {
@@ -96,8 +96,8 @@ describe("marksOf", () => {
     expect([...marks.hits].sort()).toEqual(
       ["enc/a", "enc/b", "sum", "last"].map((name) => open.boxOf("node", node(name))).sort(),
     );
-    expect(marks.values.get(value("p"))).toBe(EDGE.GLOW);
-    expect(marks.values.get(value("q"))).toBe(EDGE.GLOW);
+    expect(marks.values.get(value("p"))).toBe(EDGE.HIT);
+    expect(marks.values.get(value("q"))).toBe(EDGE.HIT);
     expect(marks.values.get(value("r"))).toBe(EDGE.LIT);
     expect(marks.values.has(value("x"))).toBe(false);
   });

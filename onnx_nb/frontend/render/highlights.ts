@@ -5,7 +5,7 @@ import { BOX, type Scene } from "../scene/scene.ts";
 import { type Hit, type State, selectionOf } from "../scene/state.ts";
 
 /** Styles of an edge, weakest first; a stronger reason wins. */
-export const EDGE = { PLAIN: 0, GLOW: 1, REDUNDANT: 2, HOVER: 3, LIT: 4, MISSING: 5 } as const;
+export const EDGE = { PLAIN: 0, SPREAD: 1, HIT: 2, CUT: 3, REDUNDANT: 4, HOVER: 5, LIT: 6, MISSING: 7 } as const;
 
 export interface Marks {
   /** boxes that are selected */
@@ -72,7 +72,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
   }
 
   const searchMarks = litBy(state.hits, scene, columns);
-  for (const value of searchMarks.values) mark(value, EDGE.GLOW);
+  for (const value of searchMarks.values) mark(value, EDGE.HIT);
   const chain = state.hits[state.hit]?.chain ?? [];
   // the tensors of the current chain are emphasized
   if (selection?.kind === "node" && chain[0] === selection.id) {

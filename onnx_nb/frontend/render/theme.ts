@@ -18,6 +18,9 @@ const COLORS = {
   bad: "--nb-bad",
   warn: "--nb-warn",
   good: "--nb-good",
+  cut: "--nb-cut",
+  hit: "--nb-hit",
+  output: "--nb-out",
 } as const;
 
 export interface Theme extends Readonly<Record<keyof typeof COLORS, string>> {
@@ -232,10 +235,17 @@ export function createRamp(dark: boolean): Ramp {
 const LABELS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b8a000", "#7a6fd0"];
 /** Label of scopes whose nodes have different ones, as `analysis/view/overlays.py` names it. */
 const MIXED_LABEL = "several";
+/** Labels of `analysis/view/overlays.py` with a color of their own. */
+const OWN_COLORS: Readonly<Record<string, string>> = {
+  [MIXED_LABEL]: "#87919c",
+  "begins here": "#c62828",
+  "NaN or Inf": "#f3aaa5",
+  finite: "#87919c",
+};
 
 /** Returns the fill of a label, the last one for all less frequent labels, and text that is legible on it. */
 export function labelColor(labels: readonly string[], at: number): { fill: string; ink: string } {
-  const fill = labels[at] === MIXED_LABEL ? "#87919c" : LABELS[Math.min(at, LABELS.length - 1)];
+  const fill = OWN_COLORS[labels[at]] ?? LABELS[Math.min(at, LABELS.length - 1)];
   return { fill, ink: luminance(parseHex(fill)) > EVEN ? "#000000" : "#ffffff" };
 }
 

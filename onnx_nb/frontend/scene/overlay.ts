@@ -15,6 +15,10 @@ export interface Range {
   readonly to: number;
 }
 
+/** Labels of where NaN begins, and the position of the one where all is finite, as `analysis/view/overlays.py` has them. */
+const BIRTH = "begins here";
+export const CLEAN = 2;
+
 export const FULL_RANGE: Range = { from: 0, to: 1 };
 
 export class Overlay {
@@ -32,6 +36,23 @@ export class Overlay {
     this.data = data;
     this.range = range;
     [this.min, this.max] = ends;
+  }
+
+  /** Returns the same with what matters in view: where NaN begins and spreads, if it does. */
+  static of(data: OverlayData): Overlay {
+    const overlay = new Overlay(data);
+    const isNeeded = overlay.spreads && data.nodes.some((x) => x < CLEAN);
+    return isNeeded ? overlay.withRange(overlay.rangeOf(0, CLEAN)) : overlay;
+  }
+
+  /** its labels say where NaN begins (0), where it is (1), and where all is finite */
+  get spreads(): boolean {
+    return this.data.labels?.[0] === BIRTH;
+  }
+
+  /** Returns whether a node makes NaN or Inf, by its position. */
+  isSpread(node: number): boolean {
+    return node >= 0 && this.data.nodes[node] < CLEAN;
   }
 
   withRange(range: Range): Overlay {

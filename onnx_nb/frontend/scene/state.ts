@@ -25,7 +25,7 @@ export interface Submodel {
   readonly code: string;
   /** where it may be saved */
   readonly file: string;
-  readonly isEdited: boolean;
+  readonly origin: "extract" | "edit" | "simplify";
 }
 
 /** Fields that can be undone; a step keeps them as they were before it. */
@@ -170,7 +170,7 @@ export function reduce(state: State, action: Action | Command, columns: Columns)
   if (action.type === "undo" || action.type === "redo") return back(state, action.type);
   const next = changed(state, action, columns);
   // dragging a filter makes a hundred changes, and is as easily reverted
-  const isEdit = action.type === "extracted" && action.submodel.isEdited; // the kernel takes it back
+  const isEdit = action.type === "extracted" && action.submodel.origin !== "extract"; // the kernel takes it back
   const skipsHistory = isEdit || action.type === "range" || action.type === "closeSubmodel";
   return next === state || skipsHistory ? next : record(state, next, action);
 }

@@ -9,7 +9,8 @@ import { documentOf, inkOf, xml } from "../render/svg.ts";
 const portraits = new WeakMap<Element, () => string | null>();
 
 /** Parts of a view that follow the pointer, or that nobody sees. */
-const PASSING = ".onnx-nb-tooltip, .onnx-nb-hint, .onnx-nb-map, .onnx-nb-live, .onnx-nb-waiting, style, option, wbr";
+const PASSING =
+  ".onnx-nb-tooltip, .onnx-nb-hint, .onnx-nb-map, .onnx-nb-live, .onnx-nb-waiting, .onnx-nb-lenses, style, option, wbr";
 /** Pixels between two parts of a picture. */
 const GAP = 8;
 

@@ -27,12 +27,39 @@ if TYPE_CHECKING:
     from onnx_nb import Model
 
 
-def test_the_color_menu_offers_the_overlays_of_the_kernel() -> None:
-    menu = (models.ROOT / "onnx_nb" / "frontend" / "panels" / "toolbar.ts").read_text()
-    listed = {
-        name: set(json.loads(items)) for name, items in re.findall(r"^const (\w+) = (\[.*\]);", menu, re.MULTILINE)
-    }
-    assert (listed["MODEL_COLORS"], listed["CAPTURE_COLORS"]) == (set(OWN), {*COSTS, *STATISTICS})
+def test_the_lenses_offer_the_overlays_of_the_kernel() -> None:
+    bar = (models.ROOT / "onnx_nb" / "frontend" / "panels" / "lenses.ts").read_text()
+    lists = {name: set(json.loads(items)) for name, items in re.findall(r"^const (\w+) = (\[.*\]);", bar, re.MULTILINE)}
+    lenses = set(re.findall(r'^  \["\w+", "([^"]+)", ', bar, re.MULTILINE))
+    of_capture = lists["CAPTURE_COLORS"] | {"std", "NaN"}
+    assert lenses | lists["MODEL_COLORS"] | of_capture == {*OWN, *COSTS, *STATISTICS, "time", "error"}
+    assert of_capture == {*COSTS, *STATISTICS}
+
+
+@pytest.mark.parametrize(
+    ("weight", "feed", "birth"),
+    [(1.0, [1.0, -1.0], "log"), (math.nan, [1.0, 1.0], "scaled"), (1.0, [math.inf, 1.0], "scaled")],
+)
+def test_where_nan_begins_and_spreads_is_told_from_what_is_finite(weight: float, feed: list[float], birth: str) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2] x) => (float[2] y, float[2] z) <float[1] w = {1.0}> {
+        scaled = Mul(x, w)  log = Log(scaled)  y = Neg(log)  z = Abs(c)  c = Constant<value_floats = [1.0, 2.0]>() }""")
+    model.graph.node.insert(0, model.graph.node.pop())
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.float32([weight]), "w"))
+    colors = overlay(model, capture(model, {"x": np.float32(feed)}), label="NaN")
+    spread = {"scaled": "finite", "log": "NaN or Inf", "y": "NaN or Inf", "z": "finite"}
+    names = list(spread)
+    for name in names[: names.index(birth)]:
+        spread[name] = "finite"
+    spread[birth] = "begins here"
+    labels = colors.by_name()
+    assert {name: labels[name] for name in names} == spread
+    assert colors.labels[int(colors.scopes[0])] == "begins here"
+
+
+def test_a_run_without_nan_is_finite_everywhere() -> None:
+    model = load(models.chain(50))
+    assert set(overlay(model, capture(model), label="NaN").by_name().values()) == {"finite"}
 
 
 @pytest.fixture(scope="module")
