@@ -39,7 +39,8 @@ def click(lab: JupyterPage) -> None:
     lab.screenshot("10-kernel", graph.root)
 
     panel = lab.widget("profile", within=lab.cell(last))
-    panel.get_by_role("grid").first.locator("[data-row]").first.click()
+    panel.get_by_role("button", name="Kernels (").click()
+    panel.get_by_role("grid", name="Kernels").locator("[data-row]").first.click()
     lab.kernel.expect(
         "panel.kernel >= 0 and {e['id'] for e in g3.selection} == {*p3.kernels[panel.kernel].nodes}", True
     )

@@ -70,12 +70,13 @@ def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(lab: JupyterPage
     lab.open(lab.server.write("profile.ipynb", cells)).run_all()
     panel, detail = lab.widget("profile"), lab.widget("profile").get_by_label("Kernel", exact=True)
     expect(panel).to_contain_text(lab.kernel.evaluate("p.facts[0]"))
-    panel.get_by_role("searchbox").first.fill(lab.kernel.evaluate("p.kernels[fused].name"))
-    panel.get_by_role("grid").first.press("ArrowDown")
+    panel.get_by_role("button", name="Kernels (").click()
+    panel.get_by_label("Filter the kernels").fill(lab.kernel.evaluate("p.kernels[fused].name"))
+    panel.get_by_role("grid", name="Kernels").press("ArrowDown")
     lab.kernel.expect("panel.kernel == fused", True)
     lab.kernel.expect("[each['id'] for each in g.selection] == list(p.kernels[fused].nodes)", True)
     expect(detail).to_contain_text("at once")
-    panel.get_by_role("searchbox").first.fill("")
+    panel.get_by_label("Filter the kernels").fill("")
     lab.screenshot("profile-panel", panel)
 
     # the colors that came with the link go with it, or where the person chooses others
@@ -94,7 +95,7 @@ def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(lab: JupyterPage
     graph.rest()
     expect(parameters).to_be_visible()
     lab.kernel.run("panel.graph = g")
-    graph.press("Close overlay")
+    graph.press("Color by Kind")
     expect(seconds).to_be_hidden()
     lab.kernel.expect("g._overlay is None")
 
@@ -170,6 +171,8 @@ def test_a_profile_is_read_in_a_narrow_window(themed_lab: JupyterPage) -> None:
     lab.open(lab.server.write("narrow.ipynb", cells)).run_all()
     panel = lab.widget("profile")
     lab.page.set_viewport_size({"width": 400, "height": 900})
+    lab.screenshot(f"profile-narrow-scopes-{lab.theme}", panel)
+    panel.get_by_role("button", name="Kernels (").click()
     expect(panel.get_by_role("columnheader", name="Op", exact=True)).to_be_hidden()
     inside = """(panel, inner) => {
         const {left, right, top, bottom} = panel.querySelector(inner).getBoundingClientRect();
@@ -177,9 +180,9 @@ def test_a_profile_is_read_in_a_narrow_window(themed_lab: JupyterPage) -> None:
             x >= left && x + width <= right + 1 && y >= top && y + height <= bottom;
         return selector => [...panel.querySelectorAll(selector)].filter(each => within(each.getBoundingClientRect()));
     }"""
-    rows = f"panel => ({inside})(panel, '[role=grid]')('[data-row]').length"
+    rows = f"panel => ({inside})(panel, '[aria-label^=Kernels][role=grid]')('[data-row]').length"
     await_value(lambda: panel.evaluate(rows) >= 5, wanted=True, what="five rows in view")
-    heads = f"panel => ({inside})(panel, '[role=grid]')('[role=columnheader]').map(each => each.textContent)"
+    heads = rows.replace("[data-row]", "[role=columnheader]").replace(".length", ".map(each => each.textContent)")
     assert panel.evaluate(heads) == ["Kernel", "Time", "Share"]
     assert panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
     facts, room = (panel.locator(each).bounding_box() for each in (".onnx-nb-announced", ".onnx-nb-profile-left"))
@@ -206,6 +209,7 @@ def test_a_profile_is_worked_with_by_keys_alone(lab: JupyterPage, tmp_path: Path
     lab.open(lab.server.write("keys.ipynb", cells)).run_all()
     panel, press = lab.widget("profile"), lab.page.keyboard.press
     detail = panel.get_by_label("Kernel", exact=True)
+    panel.get_by_role("button", name="Kernels (").click()
     panel.get_by_role("button", name="Save CSV").focus()
     focused = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
     stops = []
@@ -215,9 +219,9 @@ def test_a_profile_is_worked_with_by_keys_alone(lab: JupyterPage, tmp_path: Path
     views = ["Timeline", "Treemap", "Roofline", "Memory curve", "Before and after", "Kernels of one run, in order"]
     assert stops == [
         *views,
-        "Kernels",
-        "Operators",
         "Scopes",
+        "Operators",
+        "Kernels",
         "Filter the kernels",
         f"Kernels of {models.detection().name}",
     ]
@@ -230,7 +234,7 @@ def test_a_profile_is_worked_with_by_keys_alone(lab: JupyterPage, tmp_path: Path
     press("Enter")
     expect(detail).to_be_focused()
     press("Shift+Tab")
-    panel.get_by_role("grid").first.focus()
+    panel.get_by_role("grid", name="Kernels").focus()
     press("Escape")
     lab.kernel.expect("panel.kernel", -1)
 
@@ -242,7 +246,7 @@ def test_a_profile_is_worked_with_by_keys_alone(lab: JupyterPage, tmp_path: Path
         press(key)
         lab.kernel.expect(f"panel.kernel == {order}[{place}]")
     expect(timeline).to_have_attribute("aria-valuetext", re.compile(lab.kernel.evaluate(f"p.kernels[{order}[0]].op")))
-    assert panel.get_by_role("grid").first.get_by_role("row", selected=True).count() == 1
+    assert panel.get_by_role("grid", name="Kernels").get_by_role("row", selected=True).count() == 1
     colors = """(canvas, lane) => {
         const third = canvas.height / 3.53;  // what calls others has rows below its own, which threads share unequally
         const {data} = canvas.getContext('2d').getImageData(0, lane * third, canvas.width, third);
@@ -310,7 +314,8 @@ def test_profiles_are_compared_saved_and_opened_in_another_notebook(lab: Jupyter
     expect(panel.get_by_role("button", name="Before and after")).to_have_count(0)  # of the run, not of its file
     panel.get_by_role("button", name="Memory curve").click()
     expect(panel.get_by_label("Kernel", exact=True).get_by_role("listitem")).not_to_have_count(0)
-    panel.get_by_role("grid").first.press("ArrowDown")
+    panel.get_by_role("button", name="Kernels (").click()
+    panel.get_by_role("grid", name="Kernels").press("ArrowDown")
     expect(panel.get_by_label("Kernel", exact=True)).to_contain_text("GFLOP/s")
     lab.screenshot("profile-loaded", panel)
     assert lab.errors == []

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-_MOST: Final = 0.7
-"""Share of the time whose kernels `Profile.message` counts."""
+_WHOLE: Final = 0.6
+"""Share of the time above which the name of a scope with others in it says too little."""
 _MAX_SLOWDOWN: Final = 1.25
 """Times the sum of the kernels' medians from which on a run's kernels took so long because of other work."""
 
@@ -234,18 +234,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
     @property
     def message(self) -> str:
-        """What the profile says, in a sentence."""
-        order = np.argsort(-self.shares, kind="stable")
-        count = min(int(np.searchsorted(np.cumsum(self.shares[order]), _MOST)) + 1, len(order))
-        most = [self.kernels[number] for number in order[:count].tolist()]
-        ops = Counter(kernel.op for kernel in most).most_common()
-        which = f"{'all' if len(ops) == 1 else 'mostly'} {ops[0][0]}"
-        which = which if 2 * ops[0][1] > count else "of several operators"
-        scope = self._common_scope([node for kernel in most for node in kernel.opened or kernel.nodes])
-        place = f" in {quoted(shortened(scopes(self.graph).scope_path[scope], 60))}" if scope else ""
-        share = float(self.shares[order[:count]].sum())
-        time = f"{share:.0%} of {duration_text(float(self.medians.sum()))}"
-        text = f"{time} in {count:,} of {count_text(len(order), 'kernel')}, {which}{place}"
+        """The layer that takes the most time of a run, its slowest kernel, and where they ran."""
+        text = self._slowest_text()
         by_provider = [row for row in self.rows("provider") if row["provider"]]
         if len(by_provider) > 1:
             counts = (f"{count_text(row['nodes'], 'node')} on {short(row['provider'])}" for row in by_provider)
@@ -256,6 +246,22 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         if (unknown := 1 - self.mapped - copies) > 0.01:
             text += f"; {unknown:.0%} of the time is of unknown nodes"
         return f"{'. '.join(sorted((*self.notes, text), key=lambda note: note.startswith('feeds: ')))}."
+
+    def _slowest_text(self) -> str:
+        total, number = duration_text(float(self.medians.sum())), int(np.argmax(self.shares))
+        kernel, share = self.kernels[number], f"{self.shares[number]:.0%}"
+        tree, scope = scopes(self.graph), max(self.kernel_scopes[number], 0)
+        name = quoted(shortened(self.graph.names[kernel.nodes[0]] or kernel.name if kernel.nodes else kernel.name, 60))
+        table = {row["scope"]: row["share"] for row in self.rows("scope")}
+        pairs = zip(tree.scope_parent.tolist(), tree.scope_path, strict=True)
+        outer = {tree.scope_path[around] for around, path in pairs if path in table}
+        layers = [path for path, share in table.items() if path and (share < _WHOLE or path not in outer)]
+        if not layers:
+            return f"{kernel.op} {name} takes {share} of a run of {total}"
+        layer = max(layers, key=lambda path: table[path])
+        place = name if tree.scope_path[scope] in ("", layer) else f"in {quoted(shortened(tree.scope_path[scope], 60))}"
+        text = f"{quoted(shortened(layer, 60))} takes {table[layer]:.0%} of a run of {total}"
+        return f"{text}; the slowest kernel, {kernel.op} {place}, {share} ({duration_text(kernel.median)})"
 
     @property
     def wanted(self) -> str:

@@ -109,12 +109,13 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     const lightRows = (row: number): void => light(row < 0 ? null : new Set(members[row]));
     return [names.length, tableOf(noun, title, { count: names.length, columns, onChoose: lightRows })] as const;
   };
+  const byLayer = sums("scope", "scope", "Scope");
   const tabs = createTableTabs(
     [
       ...(about.compared ? [["Changes", data.changes, changesOf(data, pick, signal)] as const] : []),
-      ["Kernels", data.count, table],
+      ...(byLayer[0] > 0 ? [["Scopes", ...byLayer] as const] : []),
       ["Operators", ...sums("op", "operator", "Operator")],
-      ["Scopes", ...sums("scope", "scope", "Scope")],
+      ["Kernels", data.count, table],
     ],
     signal,
     () => light(null),

@@ -178,7 +178,7 @@ it("shows a change in both graphs by click and by keys, and finds the change of 
   expect(selected(view, 1)).toEqual(["stem/gemm"]);
   expect(root.querySelector("[aria-label=Change]")?.textContent).toContain("both are linear");
   expect(kernel.keys).toEqual(["fuse_matmul_add_bias: c"]);
-  press("ArrowUp", root.querySelector("[role=grid]") as Element);
+  press("ArrowUp", root.querySelector("[role=grid][aria-label=Changes]") as Element);
   expect(selected(view, 0)).toEqual(["stem/copy"]);
   expect(selected(view, 1)).toEqual(["x"]);
   press("n", row(0));

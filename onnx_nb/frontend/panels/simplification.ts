@@ -74,6 +74,8 @@ export class Simplification {
   #isSynced: boolean;
   #live: boolean;
   #busy = false;
+  /** the list that is shown: operators, changes, or what was left */
+  #tab = 0;
   #shownStep: ShownStep | null = null;
   /** key of the change that is chosen, or will be once loaded */
   #changeKey: string;
@@ -202,6 +204,8 @@ export class Simplification {
       onChoose: (row: number): void => this.#choose(row),
       onActivate: (row: number): void => this.#showChange(row),
       undo: (...keys: readonly string[]): void => this.#undo(...keys),
+      tab: this.#tab,
+      onTab: (tab: number) => (this.#tab = tab),
     };
     const changes = createChangeList(this.#account, stepData, this.#kernel, events, round);
     const pairRoot = el("div.onnx-nb-inner");
@@ -466,6 +470,8 @@ function createHeader(
 const HEIGHT = "clamp(150px, 20vh, 232px)";
 /** Pixels of a notebook's window that the list and all else around the graphs takes. */
 const MARGIN = 580;
+/** Place of the tab with the changes; the operators before and after say more at first. */
+const CHANGES = 1;
 /** Maximum number of nodes of a change that are named. */
 const MAX_NAMES = 6;
 
@@ -480,6 +486,9 @@ function createChangeList(
     readonly onActivate: (row: number) => void;
     /** undoes some changes or all changes of a rule */
     readonly undo: (...keys: readonly string[]) => void;
+    /** the list that was shown last, and another one that a person chose */
+    readonly tab: number;
+    readonly onTab: (tab: number) => void;
   },
   signal: AbortSignal,
 ) {
@@ -492,7 +501,7 @@ function createChangeList(
   );
   const { onChoose, onActivate } = events;
   const places = Array.from({ length: data.count }, (_, row) => placeOf(data, columns, row));
-  const kinds = kindsOf(data, places);
+  const kinds = kindsOf(data, columns, places);
   const about = { label: "Changes", noun: "change", count: data.count, kinds, columns: changeColumns(data, places) };
   const table = new Table({ ...about, onChoose, onActivate }, signal);
   const round = fillings(signal);
@@ -509,19 +518,20 @@ function createChangeList(
   );
   const tabs = createTableTabs(
     [
-      ["Changes", data.count, table],
       ["Operators", account.operators.length, operatorTable(account, signal)],
+      ["Changes", data.count, table],
       ["Left as it is", account.left_count, leftTable(account, signal)],
     ],
     signal,
     (tab) => {
-      detail.hidden = rule.hidden = tab !== 0;
-      emptyNote.hidden = tab !== 0 || data.count > 0;
+      events.onTab(tab);
+      detail.hidden = rule.hidden = tab !== CHANGES;
+      emptyNote.hidden = tab !== CHANGES || data.count > 0;
       body.hidden = !emptyNote.hidden;
     },
   );
   const body = el("div.onnx-nb-split-body", { style: { "--nb-height": HEIGHT } }, ...tabs.tables, detail);
-  tabs.show(0);
+  tabs.show(data.count > 0 ? events.tab : CHANGES);
   describe(-1);
   const bar = el("div.onnx-nb-bar.onnx-nb-lists", el("div.onnx-nb-tools", ...tabs.buttons), rule, ...tabs.filters);
   return {
@@ -530,6 +540,7 @@ function createChangeList(
     chosen: () => table.row,
     /** Marks a change and describes it, without calling `chosen`. */
     choose(row: number): void {
+      if (row >= 0) tabs.show(CHANGES);
       if (row >= 0 && rule.selectedIndex > 0 && rule.selectedIndex - 1 !== data.ruleOf(row)) {
         rule.selectedIndex = 0;
         table.restrict(null);
@@ -602,7 +613,7 @@ function detailOf(
 
 function changeColumns(data: SimplificationData, places: readonly string[]): readonly TableColumn[] {
   return [
-    texts("times", "×", [58, 0], () => "", { hint: "Changes of one rule that do the same in places of one name" }),
+    texts("times", "Times", [62, 0], () => "", { hint: "Changes of one rule that do the same in places of one name" }),
     texts("rule", "Rule", [130, 1], (row) => data.rule(row)),
     texts("what", "What", [140, 1.4], (row) => data.what(row)),
     texts("where", "Where", [140, 1.2], (row) => places[row], { hint: "Its scope; * is any number", names: true }),
@@ -623,8 +634,22 @@ function placeOf(data: SimplificationData, columns: readonly [Columns, Columns],
   return "";
 }
 
-/** Numbers the kinds of changes, rule by rule. A kind is one rule that does the same in places of one name. */
-function kindsOf(data: SimplificationData, places: readonly string[]): Int32Array {
+/**
+ * Numbers the kinds of changes, rule by rule, those first that remove the most nodes. A kind is one rule that does the
+ * same in places of one name.
+ */
+function kindsOf(
+  data: SimplificationData,
+  columns: readonly [Columns, Columns],
+  places: readonly string[],
+): Int32Array {
+  const nodesIn = (side: 0 | 1, row: number): number =>
+    data.targets(side, row).filter(({ kind, id }) => kind === "node" && !columns[side].isFolded(id)).length;
+  const removals = Array.from({ length: data.count }, (_, row) => nodesIn(0, row) - nodesIn(1, row));
+  const byRule = new Map<number, number>();
+  for (const [row, count] of removals.entries()) {
+    byRule.set(data.ruleOf(row), (byRule.get(data.ruleOf(row)) ?? 0) + count);
+  }
   const kindsByKey = new Map<string, { readonly rule: number; readonly rows: number[] }>();
   for (let row = 0; row < data.count; row++) {
     const [rule, key] = [data.ruleOf(row), `${data.ruleOf(row)}\n${data.what(row)}\n${places[row]}`];
@@ -634,7 +659,13 @@ function kindsOf(data: SimplificationData, places: readonly string[]): Int32Arra
   }
   const kinds = new Int32Array(data.count);
   [...kindsByKey.values()]
-    .sort((a, b) => a.rule - b.rule || a.rows[0] - b.rows[0])
+    .sort(
+      (a, b) =>
+        (byRule.get(b.rule) ?? 0) - (byRule.get(a.rule) ?? 0) ||
+        a.rule - b.rule ||
+        b.rows.length * removals[b.rows[0]] - a.rows.length * removals[a.rows[0]] ||
+        a.rows[0] - b.rows[0],
+    )
     .forEach(({ rows }, kind) => {
       for (const row of rows) kinds[row] = kind;
     });

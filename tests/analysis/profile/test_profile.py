@@ -284,7 +284,19 @@ def test_rows_sum_to_the_time_and_sets_are_split_only_on_request(resnet: Profile
 
 def test_a_message_names_what_takes_the_time(resnet: Profile) -> None:
     found = resnet
-    assert re.search("of 58 kernels, (all|mostly) Conv", found.message)  # "all" on a machine that is idle
+    layer, share, op, place = re.match(
+        r"'(.+)' takes (\d+)% of a run of .+?; the slowest kernel, (\w+) (?:in )?'(.+?)', ", found.message
+    ).groups()  # type: ignore[union-attr]  # it matches
+    kernels, tree = found.kernels, scopes(found.graph)
+    inside = [
+        kernel.median
+        for kernel, scope in zip(kernels, found.kernel_scopes, strict=True)
+        if scope >= 0 and f"{tree.scope_path[scope]}/".startswith(f"{layer}/")
+    ]
+    assert sum(inside) / sum(kernel.median for kernel in kernels) == pytest.approx(int(share) / 100, abs=0.02)
+    slowest = max(zip(kernels, found.kernel_scopes, strict=True), key=lambda pair: pair[0].median)
+    assert op == slowest[0].op
+    assert place in (found.graph.names[slowest[0].nodes[0]], tree.scope_path[slowest[1]])
     assert found.message.endswith("all on CPU. feeds: random, pixel_values 1×3×224×224.")
     assert "100% mapped" in repr(found)
 
@@ -296,7 +308,7 @@ def test_the_time_of_other_work_is_told_apart_from_that_of_kernels(resnet: Profi
     for run in range(runs):
         disturbed[run][run] = 1.0  # another kernel waits in each run
     quiet, loud = changed(resnet, calm), changed(resnet, disturbed)
-    assert "% of 58 ms in" in quiet.message
+    assert "% of a run of 58 ms; " in quiet.message
     assert loud.message == quiet.message
     assert not any("disturbed" in fact for fact in quiet.facts)
     assert "disturbed by other work: 58 ms if no kernel had waited for it" in loud.facts

@@ -45,8 +45,8 @@ def test_where_nan_begins_and_spreads_is_told_from_what_is_finite(weight: float,
     g (float[2] x) => (float[2] y, float[2] z) <float[1] w = {1.0}> {
         scaled = Mul(x, w)  log = Log(scaled)  y = Neg(log)  z = Abs(c)  c = Constant<value_floats = [1.0, 2.0]>() }""")
     model.graph.node.insert(0, model.graph.node.pop())
-    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.float32([weight]), "w"))
-    colors = overlay(model, capture(model, {"x": np.float32(feed)}), label="NaN")
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array([weight], np.float32), "w"))
+    colors = overlay(model, capture(model, {"x": np.array(feed, np.float32)}), label="NaN")
     spread = {"scaled": "finite", "log": "NaN or Inf", "y": "NaN or Inf", "z": "finite"}
     names = list(spread)
     for name in names[: names.index(birth)]:
