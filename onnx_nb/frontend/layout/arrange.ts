@@ -24,6 +24,8 @@ const MAX_LABELED_READERS = 8;
 const NO_ITEMS: readonly undefined[] = [];
 /** Height at which an open scope is set in columns, relative to the columns of the outermost scope. */
 const INNER = 0.65;
+/** Pixels along the flow below which an inner scope stays in one column. */
+const MIN_FOLD = { down: 420, right: 700 } as const;
 
 /**
  * Arranges the visible open scopes from the innermost out and returns the root's arrangement. A scope in which nothing
@@ -58,7 +60,7 @@ export function* arrangeAll(
     if (!holds(arrangement)) {
       yield at / visible.length;
       const previousOne = latestOf.get(visible[at]);
-      if (holds(previousOne)) arrangement = inHeight(previousOne, cache, direction);
+      if (holds(previousOne)) arrangement = inFold(columns, previousOne, cache, direction);
       else {
         const scope = scopesOf(columns).of(visible[at]);
         const inner = scope.kind.includes(BOX.SCOPE)
@@ -147,21 +149,32 @@ function arrange(
   };
   const undivided = cache.layout(graph);
   const { width, height } = undivided;
-  const layout = divide(scope, undivided, cache, direction);
+  const layout = divide(columns, scope, undivided, cache, direction);
   const frame = frameOf(scope, layout, cache, direction);
   return { scope, undivided, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }
 
-/** Returns the layout of a scope in columns of the current height. */
-function divide({ scope }: ScopeGraph, undivided: DividableLayout, cache: Cache, direction: Direction): Layout {
-  const height = scope === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
-  return direction === "down" && height > 0 ? undivided.divide(height) : undivided.layout;
+/** Returns the layout of a scope in columns of the current height, or on the current page. */
+function divide(
+  columns: Columns,
+  { scope }: ScopeGraph,
+  { layout, divider }: DividableLayout,
+  { columnHeight, page }: Cache,
+  direction: Direction,
+): Layout {
+  if (page !== null) {
+    const aspect = 2 * columns.scopeNodes[scope] > columns.nodeCount ? page.view : page.scope;
+    if (scope > 0 && layout.height < MIN_FOLD[direction]) return layout;
+    return divider.onPage(direction === "down" ? aspect : 1 / aspect);
+  }
+  const height = scope === 0 ? columnHeight : Math.round(INNER * columnHeight);
+  return direction === "down" && height > 0 ? divider.inColumns(height) : layout;
 }
 
-/** Returns an arrangement for the current height of columns; the same one if it is divided in the same places. */
-function inHeight(arrangement: Arrangement, cache: Cache, direction: Direction): Arrangement {
+/** Returns an arrangement in the current fold; the same one if it is divided in the same places. */
+function inFold(columns: Columns, arrangement: Arrangement, cache: Cache, direction: Direction): Arrangement {
   const { scope, undivided } = arrangement;
-  const layout = divide(scope, undivided, cache, direction);
+  const layout = divide(columns, scope, undivided, cache, direction);
   if (layout === arrangement.layout) return arrangement;
   return { ...arrangement, layout, frame: frameOf(scope, layout, cache, direction) };
 }

@@ -14,6 +14,13 @@ import { STUB } from "./graph.ts";
 
 export interface Options {
   readonly direction?: Direction;
+  /** px that the scene should fit; open scopes that do not are folded to pages */
+  readonly room?: Size | undefined;
+}
+
+interface Size {
+  readonly w: number;
+  readonly h: number;
 }
 
 export function createCache(): Cache {
@@ -46,11 +53,11 @@ export function* sceneInParts(
   open: ReadonlySet<number>,
   measure: Measure,
   cache: Cache,
-  { direction = "down" }: Options = {},
+  { direction = "down", room }: Options = {},
 ): Generator<number, Scene> {
   cache.use(columns, measure);
-  const root = yield* arrangeAll(columns, open, cache, direction, measure);
-  const scene = new BuiltScene(columns, root as Arrangement, cache, measure, direction);
+  const root = yield* arrangeIn(room, columns, open, cache, direction, measure);
+  const scene = new BuiltScene(columns, root, cache, measure, direction);
   for (let at = 0; at < scene.scopes.count; at++) {
     if (at % SCOPES_PER_STEP === SCOPES_PER_STEP - 1) yield 1;
     scene.add(at);
@@ -59,9 +66,62 @@ export function* sceneInParts(
   return scene;
 }
 
+/** Zoom at which everything is legible. */
+const LEGIBLE = 0.58;
+/** Part of the view that is full enough, in one direction where the other one is filled. */
+const FULL = 0.68;
+/** Factor by which a page must be larger than the columns of the first view where those are legible. */
+const GAIN = 1.15;
+/** Aspect ratios of inner scopes, relative to the view, tried in turn, and open scopes beyond which only the first is. */
+const SCOPE_ASPECTS = [0.85, 1.4, 0.55, 1.1, 2] as const;
+const MAX_SCOPES_FOR_RETRY = 1500;
+
+/** Arranges in the columns of the first view while that is legible and full, else on the page that can be shown largest. */
+function* arrangeIn(
+  room: Size | undefined,
+  columns: Columns,
+  open: ReadonlySet<number>,
+  cache: Cache,
+  direction: Direction,
+  measure: Measure,
+): Generator<number, Arrangement> {
+  const arranged = function* (page: Cache["page"]): Generator<number, Candidate> {
+    cache.page = page;
+    const root = (yield* arrangeAll(columns, open, cache, direction, measure)) as Arrangement;
+    const { width, height } = root.layout;
+    const [w, h] = direction === "down" ? [width, height] : [height, width];
+    const [across, along] = room === undefined ? [1, 1] : [room.w / w, room.h / h];
+    const [zoom, fill] = [Math.min(1, across, along), Math.min(across, along) / Math.max(across, along)];
+    return { root, page, zoom, fill, score: zoom * (fill < FULL ? fill : 1) };
+  };
+  const isLarge = open.size > MAX_SCOPES_FOR_RETRY;
+  let best: Candidate | undefined;
+  if (room === undefined || !isLarge) {
+    best = yield* arranged(null);
+    if (room === undefined || best.zoom === 1 || (best.zoom >= LEGIBLE && best.fill >= FULL)) return best.root;
+  }
+  for (const aspect of isLarge ? SCOPE_ASPECTS.slice(0, 1) : SCOPE_ASPECTS) {
+    const view = room.w / room.h;
+    const candidate = yield* arranged({ view, scope: view * aspect });
+    const gain = best?.page === null && best.zoom >= LEGIBLE ? GAIN : 1;
+    if (candidate.score > (best?.score ?? 0) * gain) best = candidate;
+  }
+  const { root, page } = best as Candidate;
+  cache.page = page;
+  return root;
+}
+
+interface Candidate {
+  readonly root: Arrangement;
+  readonly page: Cache["page"];
+  readonly zoom: number;
+  readonly fill: number;
+  readonly score: number;
+}
+
 /** Returns whether the scene with some scopes open would fit, without building it. */
 export function fitsInto(
-  room: { readonly w: number; readonly h: number },
+  room: Size,
   columns: Columns,
   open: ReadonlySet<number>,
   measure: Measure,
@@ -69,6 +129,7 @@ export function fitsInto(
   direction: Direction,
 ): boolean {
   cache.use(columns, measure);
+  cache.page = null;
   const layout = runToEnd(arrangeAll(columns, open, cache, direction, measure, room))?.layout;
   return layout !== undefined && layout.width <= room.w && layout.height <= room.h;
 }

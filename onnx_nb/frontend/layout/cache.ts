@@ -8,14 +8,20 @@ import { BOX } from "../scene/scene.ts";
 import type { ScopeGraph } from "../scene/scopegraph.ts";
 import type { Graph, Layout } from "./graph.ts";
 import { layeredLayout } from "./layered.ts";
-import { type Divide, divider } from "./multicolumn.ts";
+import { Divider } from "./multicolumn.ts";
+
+/** Aspect ratios, width to height on screen: of the view, and of open scopes that hold less than half of the nodes. */
+export interface Page {
+  readonly view: number;
+  readonly scope: number;
+}
 
 /** A layout in one column, what divides it, and the sizes it was computed for. */
 export interface DividableLayout {
   readonly width: Float64Array;
   readonly height: Float64Array;
   readonly layout: Layout;
-  readonly divide: Divide;
+  readonly divider: Divider;
 }
 
 /** Arrangement of one scope, relative to the left end of its upper border, before title and padding. */
@@ -42,12 +48,14 @@ export class Cache {
   #nodeSize = new Float32Array(0);
   #scopeSize = new Float32Array(0);
   readonly #layouts = new Interner<DividableLayout>();
-  /** latest arrangement of each scope, and for downward flow the latest at each column height */
+  /** latest arrangement of each scope, and the latest in each fold */
   readonly #latestByDirection = { down: new Map<number, Arrangement>(), right: new Map<number, Arrangement>() };
-  readonly #byHeight = new Map<number, Map<number, Arrangement>>();
+  readonly #byFold = new Map<string, Map<number, Arrangement>>();
   readonly #texts = new Map<string, number>();
   /** Pixels: height of the columns of the outermost scope in downward flow, 0 for one column. */
   columnHeight = 0;
+  /** Folds every scope to a page instead. */
+  page: Page | null = null;
 
   /** Clears everything if the model or the font has changed. */
   use(columns: Columns, measure: Measure): void {
@@ -64,22 +72,26 @@ export class Cache {
   /** Clears the layouts, so that a benchmark can lay out twice. */
   forgetLayouts(): void {
     this.#layouts.clear();
-    this.#byHeight.clear();
+    this.#byFold.clear();
     for (const arrangements of Object.values(this.#latestByDirection)) arrangements.clear();
   }
 
-  /** Drops the arrangements for column heights that were only tried. */
-  settle(): void {
-    for (const height of this.#byHeight.keys()) if (height !== this.columnHeight) this.#byHeight.delete(height);
+  /** Drops the arrangements for heights that were only tried, and for pages of other views. */
+  settle(direction: Direction): void {
+    const [fold, pages] = [this.#fold(direction), `${direction} ${this.page?.view},`];
+    for (const other of this.#byFold.keys()) if (other !== fold && !other.startsWith(pages)) this.#byFold.delete(other);
   }
 
-  /** Returns the latest arrangement of every scope, and that at this column height; the caller checks their validity. */
+  /** Returns the latest arrangement of every scope, and that in this fold; the caller checks their validity. */
   arrangements(direction: Direction): Record<"arranged" | "latest", Map<number, Arrangement>> {
-    const latestOf = this.#latestByDirection[direction];
-    if (direction === "right") return { arranged: latestOf, latest: latestOf };
-    const arrangements = this.#byHeight.get(this.columnHeight) ?? new Map<number, Arrangement>();
-    this.#byHeight.set(this.columnHeight, arrangements);
-    return { arranged: arrangements, latest: latestOf };
+    const fold = this.#fold(direction);
+    const arrangements = this.#byFold.get(fold) ?? new Map<number, Arrangement>();
+    this.#byFold.set(fold, arrangements);
+    return { arranged: arrangements, latest: this.#latestByDirection[direction] };
+  }
+
+  #fold(direction: Direction): string {
+    return `${direction} ${this.page === null ? this.columnHeight : Object.values(this.page)}`;
   }
 
   get labels(): Labels {
@@ -112,7 +124,7 @@ export class Cache {
     const { width, height } = graph;
     return this.#layouts.of(Object.values(graph), () => {
       const layout = layeredLayout(graph);
-      return { width, height, layout, divide: divider(graph, layout) };
+      return { width, height, layout, divider: new Divider(graph, layout) };
     });
   }
 }

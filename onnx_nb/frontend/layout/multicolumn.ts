@@ -8,12 +8,19 @@ import { nameRoom } from "./labels.ts";
 
 /** Maximum number of tensors between two columns: in the outermost scope, and in an inner one. */
 const CROSSING = { outermost: 2, inner: 1 } as const;
+/** The same on a page, tried in turn until columns fill it well enough. */
+const PAGE_CROSSINGS = [2, 4, 8] as const;
+const FULL_PAGE = 0.6;
+/** Columns must make the page this much smaller to be worth their detours. */
+const WORTHWHILE = 0.9;
+/** A page with a low column counts as this much larger. */
+const LOW_COST = 1.1;
 /** Maximum height of a column that cannot be divided, relative to the wanted height; beyond it there are no columns. */
 const TOO_HIGH = 1.5;
 /** Minimum height of every column but the last, relative to the highest; below it there are no columns. */
 const TOO_LOW = 0.3;
-/** Pixels between parallel lines, from a line to an obstacle, and of a label's height. */
-const ROOM = { line: 7, beside: 12, label: 13 } as const;
+/** Pixels between parallel lines, from a line to an obstacle, around a label along the flow, and of empty space. */
+const ROOM = { line: 7, beside: 12, label: 7, empty: 28 } as const;
 
 /** Boxes that overlap in y and cannot be divided. */
 interface RowBand {
@@ -30,31 +37,107 @@ interface Column {
   readonly on: readonly number[];
 }
 
-/** Divides a layout into columns of a height in px; a layout that is low enough or cannot be divided stays as it is. */
-export type Divide = (height: number) => Layout;
+/** Divides a layout into columns; places that were divided before share one result. */
+export class Divider {
+  readonly #graph: Graph;
+  readonly #layout: Layout;
+  readonly #limit: number;
+  readonly #layouts = new Map<string, Layout>();
+  readonly #pages = new Map<number, Layout>();
+  #bands: readonly RowBand[] | undefined;
 
-/** Returns what divides a layout; heights at which it is divided in the same places share one result. */
-export function divider(graph: Graph, layout: Layout): Divide {
-  let bands: readonly RowBand[] | undefined;
-  const layouts = new Map<string, Layout>();
-  return (height) => {
-    if (layout.height <= height) return layout;
-    bands ??= bandsOf(graph, layout);
-    const columns = balance(bands, height);
-    const heights = columns.map(({ top, bottom }) => bottom - top);
-    if (columns.length < 2 || Math.max(...heights) > TOO_HIGH * height) return layout;
+  constructor(graph: Graph, layout: Layout) {
+    this.#graph = graph;
+    this.#layout = layout;
+    this.#limit = graph.source.includes(-1) || graph.sink.includes(-1) ? CROSSING.inner : CROSSING.outermost;
+  }
+
+  /** Returns columns of a height in px; a layout that is low enough or cannot be divided stays as it is. */
+  inColumns(height: number): Layout {
+    if (this.#layout.height <= height) return this.#layout;
+    this.#bands ??= bandsOf(this.#graph, this.#layout);
+    const columns = balance(this.#bands, height, this.#limit);
+    if (columns.length < 2 || heightOf(columns) > TOO_HIGH * height) return this.#layout;
     // a few boxes before all others would only add a detour
-    if (Math.min(...heights.slice(0, -1)) < TOO_LOW * Math.max(...heights)) return layout;
-    const places = columns.map(({ top }) => top).join();
-    const division = layouts.get(places) ?? new SideBySide(graph, layout, columns).place();
-    layouts.set(places, division);
+    if (lowest(columns.slice(0, -1)) < TOO_LOW * heightOf(columns)) return this.#layout;
+    return this.#divide(columns, false);
+  }
+
+  /** Returns the columns that fit the smallest page of an aspect ratio, width to height. */
+  onPage(aspect: number): Layout {
+    const page = this.#pages.get(aspect) ?? this.#divide(this.#fill(aspect), true);
+    this.#pages.set(aspect, page);
+    return page;
+  }
+
+  #fill(aspect: number): readonly Column[] {
+    this.#bands ??= bandsOf(this.#graph, this.#layout);
+    const bands = this.#bands;
+    const spans = spansOf(this.#graph, this.#layout, bands, true);
+    const { width, height } = this.#layout;
+    const most = 3 + 2 * Math.sqrt((height * aspect) / width);
+    let best: { readonly columns: readonly Column[]; readonly size: number; readonly fill: number } | undefined;
+    const consider = (columns: readonly Column[], w: number, h: number): void => {
+      const size = Math.max(w / aspect, h) * (lowest(columns) < TOO_LOW * heightOf(columns) ? LOW_COST : 1);
+      if (size < (best?.size ?? Number.POSITIVE_INFINITY) * (best?.columns.length === 1 ? WORTHWHILE : 1))
+        best = { columns, size, fill: Math.min(w / aspect, h) / size };
+    };
+    consider([{ top: 0, bottom: height, on: [] }], width, height);
+    for (const limit of PAGE_CROSSINGS) {
+      const highest = 1.001 * heightOf(columnsOf(bands, 0, limit));
+      for (let count = 2; count <= most && (best?.fill ?? 0) < 1; count++) {
+        const columns = lowestColumns(bands, count, limit);
+        if (columns.length > 1) consider(columns, widthOf(columns, bands, spans), heightOf(columns) + 2 * ROOM.beside);
+        if (heightOf(columns) <= highest) break;
+      }
+      if ((best?.fill ?? 0) >= FULL_PAGE) break;
+    }
+    return best?.columns ?? [];
+  }
+
+  #divide(columns: readonly Column[], isNarrow: boolean): Layout {
+    if (columns.length < 2) return this.#layout;
+    const places = `${isNarrow} ${columns.map(({ top }) => top)}`;
+    const division = this.#layouts.get(places) ?? new SideBySide(this.#graph, this.#layout, columns, isNarrow).place();
+    this.#layouts.set(places, division);
     return division;
-  };
+  }
+}
+
+function heightOf(columns: readonly Column[]): number {
+  return columns.reduce((height, { top, bottom }) => Math.max(height, bottom - top), 0);
+}
+
+function lowest(columns: readonly Column[]): number {
+  return columns.reduce((height, { top, bottom }) => Math.min(height, bottom - top), Number.POSITIVE_INFINITY);
+}
+
+/** Returns the width of columns next to each other. */
+function widthOf(columns: readonly Column[], bands: readonly RowBand[], spans: readonly Span[][]): number {
+  let [width, band] = [0, 0];
+  for (const { bottom, on } of columns) {
+    const inside: Span[] = [];
+    for (; band < bands.length && bands[band].top < bottom; band++) inside.push(...spans[band]);
+    const { left, right } = boundsOf(inside, narrowed(inside));
+    width += right - left + 2 * ROOM.beside + ROOM.line * on.length;
+  }
+  return width;
+}
+
+/** Returns the lowest columns of at most this number. */
+function lowestColumns(bands: readonly RowBand[], count: number, limit: number): readonly Column[] {
+  let high = bands[bands.length - 1].bottom - bands[0].top;
+  let low = high / count - 1;
+  let best: readonly Column[] = [];
+  for (let round = 0; round < 12; round++) {
+    const columns = columnsOf(bands, (low + high) / 2, limit);
+    if (columns.length > count) low = (low + high) / 2;
+    else [best, high] = [columns, (low + high) / 2];
+  }
+  return best;
 }
 
 function bandsOf(graph: Graph, layout: Layout): RowBand[] {
-  const inner = graph.source.includes(-1) || graph.sink.includes(-1);
-  const limit = inner ? CROSSING.inner : CROSSING.outermost;
   const order = Array.from(layout.y.keys()).sort((a, b) => layout.y[a] - layout.y[b]);
   const bands: RowBand[] = [];
   for (const box of order) {
@@ -76,27 +159,39 @@ function bandsOf(graph: Graph, layout: Layout): RowBand[] {
         minY = Math.min(minY, y);
         last = Math.max(last, y);
       }
-      for (let band = 0; band + 1 < bands.length; band++) {
+      for (let band = indexAt(bands, minY); band + 1 < bands.length; band++) {
         const middle = (bands[band].bottom + bands[band + 1].top) / 2;
-        if (middle < minY || middle > last) continue;
+        if (middle > last) break;
+        if (middle < minY) continue;
         if (back) closed[band] = 1;
         else crossing[band].add(e);
       }
     }
   }
   bands.forEach((band, at) => {
-    band.below = closed[at] === 1 || crossing[at].size > limit ? null : [...crossing[at]];
+    band.below = closed[at] === 1 ? null : [...crossing[at]];
   });
   return bands;
 }
 
+/** Returns the row or column at a height; the space between two belongs to the upper one. */
+function indexAt(rows: readonly { readonly top: number }[], y: number): number {
+  let [low, high] = [0, rows.length - 1];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (y >= rows[middle].top) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
 /** Returns the fewest columns that the height allows, of about equal height. */
-function balance(bands: readonly RowBand[], height: number): Column[] {
-  let bestColumns = columnsOf(bands, height);
+function balance(bands: readonly RowBand[], height: number, limit: number): Column[] {
+  let bestColumns = columnsOf(bands, height, limit);
   let [low, high] = [height / 2, height];
   for (let round = 0; round < 8; round++) {
     const middle = (low + high) / 2;
-    const candidate = columnsOf(bands, middle);
+    const candidate = columnsOf(bands, middle, limit);
     if (candidate.length > bestColumns.length || candidate.some(({ top, bottom }) => bottom - top > height))
       low = middle;
     else {
@@ -107,13 +202,14 @@ function balance(bands: readonly RowBand[], height: number): Column[] {
   return bestColumns;
 }
 
-function columnsOf(bands: readonly RowBand[], height: number): Column[] {
+/** @param limit maximum number of tensors between two columns */
+function columnsOf(bands: readonly RowBand[], height: number, limit: number): Column[] {
   const columns: Column[] = [];
   let first = 0;
   for (let band = 0; band < bands.length; band++) {
     if (bands[band].bottom - bands[first].top <= height) continue;
     let cut = band - 1;
-    while (cut >= first && bands[cut].below === null) cut--;
+    while (cut >= first && (bands[cut].below?.length ?? Number.POSITIVE_INFINITY) > limit) cut--;
     if (cut < first) continue;
     columns.push({ top: bands[first].top, bottom: bands[cut].bottom, on: bands[cut].below ?? [] });
     first = cut + 1;
@@ -121,6 +217,65 @@ function columnsOf(bands: readonly RowBand[], height: number): Column[] {
   const last = bands.at(-1);
   if (last !== undefined) columns.push({ top: bands[first].top, bottom: last.bottom, on: [] });
   return columns;
+}
+
+/** Room of a box, line, stub or label. */
+interface Span {
+  readonly left: number;
+  readonly right: number;
+  readonly top: number;
+}
+
+/** Returns what is in each row or column; a label only counts where it stays in its place. */
+function spansOf(
+  graph: Graph,
+  layout: Layout,
+  rows: readonly { readonly top: number }[],
+  hasLabels: boolean,
+): Span[][] {
+  const { x, y, stub, line, linePtr, labelX, labelY } = layout;
+  const spans: Span[][] = rows.map(() => []);
+  const add = (row: number, left: number, right: number, top = Number.POSITIVE_INFINITY): void => {
+    spans[row].push({ left, right, top });
+  };
+  y.forEach((top, box) => {
+    add(indexAt(rows, top), x[box], x[box] + graph.width[box], top);
+  });
+  for (let e = 0; e < graph.source.length; e++) {
+    if (hasLabels && labelY[e] >= 0) add(indexAt(rows, labelY[e]), labelX[e], labelX[e] + graph.labelWidth[e]);
+    for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
+      for (let p = 2 * linePtr[k]; p < 2 * linePtr[k + 1]; p += 2) add(indexAt(rows, line[p + 1]), line[p], line[p]);
+      if (stub[k] === 0 || linePtr[k] === linePtr[k + 1]) continue;
+      const room = nameRoom(graph, e, line[2 * linePtr[k]], line[2 * linePtr[k] + 1], 0);
+      const row = graph.sink[k] < 0 ? rows.length - 1 : indexAt(rows, y[graph.sink[k]]);
+      add(row, room.left, room.right, room.top);
+    }
+  }
+  return spans;
+}
+
+/** Returns x → x, with the space that is empty from the top of a column to its foot narrowed. */
+function narrowed(spans: readonly Span[]): (x: number) => number {
+  const parts: { readonly top: number; readonly shift: number }[] = [];
+  let [end, shift] = [Number.NEGATIVE_INFINITY, 0];
+  for (const { left, right } of [...spans].sort((p, q) => p.left - q.left)) {
+    if (left > end + ROOM.empty) {
+      if (parts.length > 0) shift += Math.floor(left - end - ROOM.empty);
+      parts.push({ top: left, shift });
+    }
+    end = Math.max(end, right);
+  }
+  return (x) => x - parts[indexAt(parts, x)].shift;
+}
+
+function boundsOf(spans: readonly Span[], place: (x: number) => number): ColumnBounds {
+  const bounds = { left: Number.POSITIVE_INFINITY, right: Number.NEGATIVE_INFINITY, top: Number.POSITIVE_INFINITY };
+  for (const { left, right, top } of spans) {
+    bounds.left = Math.min(bounds.left, left);
+    bounds.right = Math.max(bounds.right, right);
+    bounds.top = Math.min(bounds.top, top);
+  }
+  return { ...bounds, left: place(bounds.left), right: place(bounds.right) };
 }
 
 /** Places each column next to the previous one, with lines from its foot to the head of the next. */
@@ -142,17 +297,19 @@ class SideBySide {
   readonly #leaves: readonly Map<number, number>[];
   /** for each column its leaving edges, the outermost way first */
   readonly #orders: readonly number[][];
+  /** x in a column → x there with empty space narrowed */
+  readonly #narrow: readonly ((x: number) => number)[];
   readonly #extents: readonly ColumnBounds[];
   readonly #labelX: Float64Array;
   readonly #labelY: Float64Array;
   /** column of each label, −1 for none */
   readonly #labelHome: number[];
 
-  constructor(graph: Graph, layout: Layout, columns: readonly Column[]) {
+  constructor(graph: Graph, layout: Layout, columns: readonly Column[], isNarrow: boolean) {
     this.#graph = graph;
     this.#layout = layout;
     this.#columns = columns;
-    this.#home = Array.from(layout.y, (y) => this.#columnAt(y));
+    this.#home = Array.from(layout.y, (y) => indexAt(columns, y));
     this.#lines = Array.from(graph.sink, (_, k) => points(layout, k));
     this.#edge = new Int32Array(graph.sink.length);
     for (let e = 0; e < graph.source.length; e++) this.#edge.fill(e, graph.ptr[e], graph.ptr[e + 1]);
@@ -160,51 +317,25 @@ class SideBySide {
     // a line to the outside leaves from the last column
     this.#ends = Array.from(graph.sink, (sink) => (sink < 0 ? columns.length - 1 : this.#home[sink]));
     this.#begins = this.#ends.map((end, k) => (layout.stub[k] !== 0 ? end : this.#starts[this.#edge[k]]));
-    this.#leaves = columns.map(() => new Map<number, number>());
+    const spans = spansOf(graph, layout, columns, isNarrow);
+    const crossings: [column: number, edge: number, x: number][] = [];
     this.#lines.forEach((line, k) => {
       if (line.length === 0 || layout.stub[k] !== 0) return;
       for (let column = this.#begins[k]; column < this.#ends[k]; column++) {
-        this.#leaves[column].set(this.#edge[k], at(line, columns[column].bottom));
+        const [x, into] = [at(line, columns[column].bottom), at(line, columns[column + 1].top)];
+        crossings.push([column, this.#edge[k], x]);
+        spans[column].push({ left: x, right: x, top: Number.POSITIVE_INFINITY });
+        spans[column + 1].push({ left: into, right: into, top: Number.POSITIVE_INFINITY });
       }
     });
+    this.#narrow = spans.map((inside) => (isNarrow ? narrowed(inside) : (x) => x));
+    this.#leaves = columns.map(() => new Map<number, number>());
+    for (const [column, edge, x] of crossings) this.#leaves[column].set(edge, this.#narrow[column](x));
     this.#orders = this.#leaves.map((leaves) => [...leaves].sort((p, q) => q[1] - p[1] || p[0] - q[0]).map(([e]) => e));
-    this.#extents = this.#measure();
-    this.#labelX = layout.labelX.slice();
+    this.#extents = spans.map((inside, column) => boundsOf(inside, this.#narrow[column]));
     this.#labelY = layout.labelY.slice();
-    this.#labelHome = Array.from(this.#labelY, (y) => (Number.isNaN(y) ? -1 : this.#columnAt(y)));
-  }
-
-  /** Returns the column at a height; the space between two columns belongs to the upper one. */
-  #columnAt(y: number): number {
-    let at = 0;
-    while (at + 1 < this.#columns.length && y >= this.#columns[at + 1].top) at++;
-    return at;
-  }
-
-  #reach(extent: ColumnBounds, left: number, right: number, top = Number.POSITIVE_INFINITY): void {
-    extent.left = Math.min(extent.left, left);
-    extent.right = Math.max(extent.right, right);
-    extent.top = Math.min(extent.top, top);
-  }
-
-  /** Returns the extents of boxes, lines and stubs; labels are added once they are placed. */
-  #measure(): ColumnBounds[] {
-    const { x, y, stub } = this.#layout;
-    const extents = this.#columns.map(() => ({
-      left: Number.POSITIVE_INFINITY,
-      right: Number.NEGATIVE_INFINITY,
-      top: Number.POSITIVE_INFINITY,
-    }));
-    this.#home.forEach((column, box) => {
-      this.#reach(extents[column], x[box], x[box] + this.#graph.width[box], y[box]);
-    });
-    this.#lines.forEach((line, k) => {
-      for (const point of line) this.#reach(extents[this.#columnAt(point.y)], point.x, point.x);
-      if (stub[k] === 0 || line.length === 0) return;
-      const room = nameRoom(this.#graph, this.#edge[k], line[0].x, line[0].y, 0);
-      this.#reach(extents[this.#ends[k]], room.left, room.right, room.top);
-    });
-    return extents;
+    this.#labelHome = Array.from(this.#labelY, (y) => (Number.isNaN(y) ? -1 : indexAt(columns, y)));
+    this.#labelX = layout.labelX.map((x, e) => this.#narrow[this.#labelHome[e]]?.(x) ?? x);
   }
 
   /** Returns the lowest y of labels and stubs of tensors that stay in a column. */
@@ -229,23 +360,29 @@ class SideBySide {
       const order = this.#orders[column];
       const right = Math.max(...this.#leaves[column].values());
       const hasLabel = order.map((e) => this.#starts[e] === column && this.#labelY[e] > bottom);
-      let low = floors[column] + ROOM.label;
+      const lengths = order.map((e, place) => (hasLabel[place] ? this.#graph.labelLength[e] : 0));
+      let low = floors[column] + ROOM.label + Math.max(ROOM.beside, lengths[0] ?? 0) / 2;
       return order.map((e, place) => {
         // a single edge has its label next to it, several have theirs on their ways to the next column
         const isSingle = order.length === 1;
+        const length = lengths[place];
         if (hasLabel[place]) {
           this.#labelX[e] = right + (isSingle ? 6 : 10);
           this.#labelY[e] = low;
           this.#labelHome[e] = column;
         }
-        const foot = isSingle && hasLabel[place] ? low + ROOM.label : low;
-        low = foot + (hasLabel[place] || hasLabel[place + 1] === true ? ROOM.label : ROOM.line);
+        const foot = isSingle && hasLabel[place] ? low + ROOM.label + length / 2 : low;
+        const next = Math.max(length, lengths[place + 1] ?? 0);
+        low = foot + (next > 0 ? next + 1 : ROOM.line);
         return foot;
       });
     });
     this.#labelHome.forEach((column, e) => {
       const x = this.#labelX[e];
-      if (column >= 0) this.#reach(this.#extents[column], x, x + this.#graph.labelWidth[e]);
+      if (column < 0) return;
+      const extent = this.#extents[column];
+      extent.left = Math.min(extent.left, x);
+      extent.right = Math.max(extent.right, x + this.#graph.labelWidth[e]);
     });
     return feet;
   }
@@ -275,17 +412,16 @@ class SideBySide {
       return dy[column] + Math.max(bottom + below, ...feet[column].map((foot) => foot + ROOM.line));
     });
     const labels = Array.from(this.#labelY, (y, e) => (Number.isNaN(y) ? 0 : y + this.#graph.labelLength[e] / 2));
-    const move = (places: Float64Array, by: readonly number[]): Float64Array =>
-      places.map((place, box) => place + by[this.#home[box]]);
+    const place = (x: number, column: number): number => this.#narrow[column](x) + dx[column];
     return {
       ...layout,
       ...this.#draw(this.#ways(feet, head, dx, dy), dx, dy),
       width,
       height: Math.max(...bottoms, ...labels),
-      x: move(layout.x, dx),
-      y: move(layout.y, dy),
-      outX: layout.outX.map((x, e) => x + dx[this.#starts[e]]),
-      inX: layout.inX.map((x, k) => x + dx[this.#ends[k]]),
+      x: layout.x.map((x, box) => place(x, this.#home[box])),
+      y: layout.y.map((y, box) => y + dy[this.#home[box]]),
+      outX: layout.outX.map((x, e) => place(x, this.#starts[e])),
+      inX: layout.inX.map((x, k) => place(x, this.#ends[k])),
       labelX: this.#labelX,
       labelY: this.#labelY,
     };
@@ -326,13 +462,13 @@ class SideBySide {
         const { top, bottom } = this.#columns[column];
         for (const { x, y } of line) {
           const inside = (column === this.#begins[k] || y > top) && (column === end || y < bottom);
-          if (inside) points.push(x + dx[column], y + dy[column]);
+          if (inside) points.push(this.#narrow[column](x) + dx[column], y + dy[column]);
         }
         if (column === end) break;
         const way = ways[column].get(this.#edge[k]) as readonly Corner[];
         for (const { x, y } of way) points.push(x, y);
         const next = this.#columns[column + 1].top;
-        const into = at(line, next) + dx[column + 1];
+        const into = this.#narrow[column + 1](at(line, next)) + dx[column + 1];
         points.push(into, way[way.length - 1].y, into, next + dy[column + 1]);
       }
       linePtr[k + 1] = points.length / 2;

@@ -117,6 +117,8 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
   }
   const inLine: [number, number][] = [];
   const leaves = new Map<number, number>();
+  const isBeginning = (v: number): boolean => v < layers.boxes && graph.ports[v] !== PORTS.FIXED;
+  let starts = true; // nothing is open on the main path yet, and it does not come from outside
   let fork = -1; // where the main path splits into equal ones, until they join
   for (let v = mainStart(graph, layers, lines, ways); v >= 0 && next.line[v] >= 0; v = lines.end[next.line[v]]) {
     const to = lines.end[next.line[v]];
@@ -124,8 +126,12 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
     else if (!back.isTie[to]) {
       raiseLine(next.line[v], Number.MAX_VALUE);
       // a scope is placed so that the path continues straight, or a stack of many layers would drift aside
+      starts &&= isBeginning(v);
       if (to < layers.boxes && graph.ports[to] === PORTS.FIXED && next.line[to] >= 0) {
-        leaves.set(lines.last[next.line[v]], upperOffset(graph, layers, lines.first[next.line[to]]));
+        const segment = lines.last[next.line[v]];
+        const leave = upperOffset(graph, layers, lines.first[next.line[to]]);
+        // what stands before the first of wide scopes is where one begins to read
+        if (!starts || Math.abs(leave - lowerOffset(graph, layers, segment)) < WIDE) leaves.set(segment, leave);
       }
     }
     if (fork >= 0 && back.isTie[to]) {
@@ -137,6 +143,9 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
   for (let s = 0; s < layers.segments; s++) if (importance[s] >= 0) segments.push(s);
   return { segments: segments.sort((a, b) => importance[b] - importance[a] || a - b), inLine, leaves };
 }
+
+/** Pixels between the main path's ways into and out of an open scope that is set in many columns. */
+const WIDE = 1000;
 
 /** Returns the start of the longest path through the scope, −1 if there is none. */
 function mainStart(graph: Graph, layers: Layers, lines: Lines, ways: Ways): number {

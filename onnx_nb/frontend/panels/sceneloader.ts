@@ -19,6 +19,7 @@ export interface SceneEvents {
   /** the current scene is already the wanted one */
   onUnchanged(): void;
   onFailure(error: unknown): void;
+  size(): cameras.Size;
 }
 
 /** The input of a layout. */
@@ -97,8 +98,8 @@ export class SceneLoader {
     const { full, brief } = this.#caches;
     const cache = this.brief ? brief : full;
     cache.columnHeight = ingredients.columnHeight;
-    for (const cache of [full, brief]) cache.settle();
-    const parts = sceneInParts(this.#view.columns, open, ingredients.measure, cache, { direction });
+    for (const cache of [full, brief]) cache.settle(direction);
+    const parts = sceneInParts(this.#view.columns, open, ingredients.measure, cache, { direction, room: this.#room() });
     const ready = (scene: Scene, late: boolean): void => {
       this.#lastIngredients = ingredients;
       this.#events.ready(scene, anchor, late);
@@ -132,6 +133,11 @@ export class SceneLoader {
     announce("Cancelled");
   }
 
+  /** Returns the px that a scene should fit; undefined while the view has no size. */
+  #room({ w, h }: cameras.Size = this.#events.size(), zoom = 1): cameras.Size | undefined {
+    return w === 0 ? undefined : { w: (w - 2 * cameras.MARGIN) / zoom, h: (h - 2 * cameras.MARGIN) / zoom };
+  }
+
   /** Returns what `fits` depends on, besides the columns. */
   place(view: cameras.Size): string {
     return `${view.w} ${view.h} ${this.#view.state().direction} ${this.#font}`;
@@ -141,10 +147,10 @@ export class SceneLoader {
   fits(view: cameras.Size): Fits {
     return (open, zoom, brief, before) => {
       const { direction } = this.#view.state();
-      if (this.#measures === null) return null;
+      const room = this.#room(view, zoom);
+      if (this.#measures === null || room === undefined) return null;
       const measure = brief ? this.#measures.brief : this.#measures.full;
       const cache = brief ? this.#caches.brief : this.#caches.full;
-      const room = { w: (view.w - 2 * cameras.MARGIN) / zoom, h: (view.h - 2 * cameras.MARGIN) / zoom };
       const fitting = (columnHeight: number): boolean => {
         cache.columnHeight = columnHeight;
         return fitsInto(room, this.#view.columns, open, measure, cache, direction);

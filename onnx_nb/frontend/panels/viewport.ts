@@ -112,7 +112,8 @@ export class Viewport {
       if (root.dataset.state === "drawn") this.#requestTime = null; // it is on the screen
     };
     const { start, onFailure, maxBlockingMs } = options;
-    this.#loader = new SceneLoader(view, start, { ready, onUnchanged, onFailure }, maxBlockingMs);
+    const size = (): cameras.Size => this.#control.view;
+    this.#loader = new SceneLoader(view, start, { ready, onUnchanged, onFailure, size }, maxBlockingMs);
     const name = elide(columns.meta.name || "model", 80);
     this.#canvas = el("canvas.onnx-nb-canvas", {
       tabindex: 0,

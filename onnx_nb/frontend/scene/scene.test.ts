@@ -4,6 +4,7 @@ import { random } from "../layout/testing.ts";
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
 import type { Direction } from "../protocol/host.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
+import { boundsOf, fitAll, MARGIN } from "../render/camera.ts";
 import { along } from "../render/curve.ts";
 import { TEXT } from "./labels.ts";
 import { BOX, keepInPlace, type Scene } from "./scene.ts";
@@ -34,6 +35,36 @@ Gemm pool : h1 W -> y
 output y batch×768 float32
 output h1 batch×seq×768 float32
 `;
+
+/** Returns blocks of attention and a feed-forward part with residuals, as in a transformer. */
+function blocks(count: number): string {
+  const lines = ["input h0 1×16×96 float32", "weight W 96×96 float32", "scope h kind=REPEAT"];
+  const add = (op: string, name: string, to: string, ...from: readonly string[]): void => {
+    lines.push(`type ${to} 1×16×96 float32`, `${op} ${name} : ${from.join(" ")} -> ${to}`);
+  };
+  for (let i = 0; i < count; i++) {
+    const [at, v] = [`h/${i}`, (name: string): string => `${name}_${i}`];
+    add("LayerNormalization", `${at}/ln_1`, v("a"), `h${i}`, "W", "W");
+    for (const part of ["q", "k", "v"]) {
+      add("MatMul", `${at}/attn/${part}`, v(part), v("a"), "W");
+      add("Reshape", `${at}/attn/${part}_heads`, v(`${part}h`), v(part));
+      add("Transpose", `${at}/attn/${part}_turn`, v(`${part}t`), v(`${part}h`));
+    }
+    add("MatMul", `${at}/attn/sdpa/scores`, v("s"), v("qt"), v("kt"));
+    add("Softmax", `${at}/attn/sdpa/softmax`, v("p"), v("s"));
+    add("MatMul", `${at}/attn/sdpa/mix`, v("m"), v("p"), v("vt"));
+    add("Transpose", `${at}/attn/back`, v("b"), v("m"));
+    add("MatMul", `${at}/attn/proj`, v("o"), v("b"), "W");
+    add("Add", `${at}/add_1`, v("r"), `h${i}`, v("o"));
+    add("LayerNormalization", `${at}/ln_2`, v("c"), v("r"), "W", "W");
+    add("MatMul", `${at}/mlp/fc`, v("f"), v("c"), "W");
+    for (const [from, op, to] of ["f Pow g", "g Mul j", "j Tanh l", "l Add n"].map((step) => step.split(" ")))
+      add(op, `${at}/mlp/act/${op}`, v(to), v(from));
+    add("MatMul", `${at}/mlp/proj`, v("w"), v("n"), "W");
+    add("Add", `${at}/add_2`, `h${i + 1}`, v("r"), v("w"));
+  }
+  return [...lines, `MatMul head : h${count} W -> y`, "output y"].join("\n");
+}
 
 const CONTROL = `
 input x 2×3 float32
@@ -253,10 +284,43 @@ describe("buildScene", () => {
         Array.from({ length: columns.scopeCount }, (_, g) => g).filter((g) => g === 0 || next(3) > 0),
       );
       for (const direction of ["down", "right"] as const) {
-        const scene = buildScene(columns, open, measure, createCache(), { direction });
-        expect([seed, direction, ...faults(scene)]).toEqual([seed, direction]);
+        for (const room of [undefined, { w: 500, h: 300 }]) {
+          const scene = buildScene(columns, open, measure, createCache(), { direction, room });
+          expect([seed, direction, room, ...faults(scene)]).toEqual([seed, direction, room]);
+        }
       }
     }
+  });
+
+  test.each([
+    { direction: "down", w: 870, h: 590 },
+    { direction: "down", w: 660, h: 330 },
+    { direction: "right", w: 870, h: 590 },
+    { direction: "right", w: 640, h: 520 },
+  ] as const)("folds twelve open blocks to a page that fills a view of $w×$h, $direction", ({ direction, w, h }) => {
+    const columns = columnsOf(blocks(12));
+    const room = { w: w - 2 * MARGIN, h: h - 2 * MARGIN };
+    const scene = buildScene(columns, all(columns), measure, createCache(), { direction, room });
+    expect(faults(scene)).toEqual([]);
+    const { kind, x, y, w: wide, h: high, count } = scene.boxes;
+    const rects = Array.from({ length: count }, (_, box) => ({ x: x[box], y: y[box], w: wide[box], h: high[box] }));
+    const page = boundsOf(rects);
+    const { k } = fitAll(scene.bounds, { w, h });
+    expect((page.w * k * page.h * k) / (w * h)).toBeGreaterThan(0.6);
+    // a grid: several cards in a row, several in a column
+    const cards = rects.filter((_, box) => kind[box] === BOX.OPEN && scene.boxes.depth[box] === 1);
+    const places = (side: "x" | "y"): number => new Set(cards.map((card) => Math.round(card[side] / 50))).size;
+    expect(cards).toHaveLength(12);
+    expect(places("x")).toBeGreaterThan(1);
+    expect(places("y")).toBeGreaterThan(1);
+  });
+
+  test("leaves what fits into a view as it is", () => {
+    const columns = columnsOf(BERT);
+    const scenes = [undefined, { w: 2000, h: 2000 }].map((room) =>
+      buildScene(columns, all(columns), measure, createCache(), { room }),
+    );
+    expect(scenes[1]?.boxes).toEqual(scenes[0]?.boxes);
   });
 
   test("shows a closed scope as one box with the tensors that enter and leave it", () => {
