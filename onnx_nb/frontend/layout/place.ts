@@ -145,7 +145,7 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
 }
 
 /** Pixels between the main path's ways into and out of an open scope that is set in many columns. */
-const WIDE = 1000;
+const WIDE = 250;
 
 /** Returns the start of the longest path through the scope, −1 if there is none. */
 function mainStart(graph: Graph, layers: Layers, lines: Lines, ways: Ways): number {

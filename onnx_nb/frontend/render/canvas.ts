@@ -7,7 +7,7 @@ import type { Columns } from "../protocol/columns.ts";
 import { append } from "../protocol/columns.ts";
 import type { DiffStatus } from "../protocol/diff.ts";
 import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
-import { type Measure, TEXT, textTop } from "../scene/labels.ts";
+import { elide, type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX, type Label, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bundling.ts";
@@ -16,6 +16,7 @@ import { along, trace } from "./curve.ts";
 import { EDGE, type Marks } from "./highlights.ts";
 import { type HitIndex, LEGIBLE } from "./hit.ts";
 import { labelColor, type Theme } from "./theme.ts";
+import { enlargement, TITLE_ONLY, Titles } from "./titles.ts";
 
 export interface Picture {
   readonly scene: Scene;
@@ -378,13 +379,17 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
     if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
     if (picture.statuses != null) return theme.line;
     if (overlay !== null) return paintOf(picture, box)?.fill ?? theme.line;
-    if (kind[box] === BOX.SCOPE) return theme.edge;
+    if (kind[box] === BOX.SCOPE) return theme.scopes[0];
     const category = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfScope(id[box]);
     return theme.categories[category] ?? theme.dim;
   };
   const patch = (box: number): void => ctx.rect(x[box], y[box], Math.max(w[box], 1 / k), Math.max(h[box], 1 / k));
   ctx.globalAlpha = 0.85;
-  for (const [color, group] of groupBy(boxes, colorOf)) paint(ctx, group, patch, color);
+  for (const [color, group] of groupBy(boxes, colorOf)) {
+    // a closed scope is a frame, or it would look like an operator
+    const isFrame = color === theme.scopes[0];
+    paint(ctx, group, patch, color, isFrame ? theme.edge : null, stroke(1, k));
+  }
   ctx.globalAlpha = 1;
   const outline = (box: number): void => ctx.rect(x[box] - 1 / k, y[box] - 1 / k, w[box] + 2 / k, h[box] + 2 / k);
   for (const [color, group] of groupBy(boxes, (box) => roleOf(marks, theme, box))) {
@@ -465,16 +470,24 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   // setting a font is expensive: all titles first, then the smaller text
   ctx.font = `600 ${TEXT.title}px ${theme.font}`;
   ctx.fillStyle = theme.text;
+  const inkOf = (box: number): string => (overlay === null ? theme.text : (paintOf(picture, box)?.ink ?? theme.dim));
   for (const box of boxes) {
-    const title = labels.get(box)?.title ?? "";
-    if (overlay !== null) ctx.fillStyle = paintOf(picture, box)?.ink ?? theme.dim;
-    if (kind[box] === BOX.NODE) ctx.fillText(title, x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
-    else if (kind[box] === BOX.SCOPE) ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY);
+    if (kind[box] !== BOX.NODE) continue;
+    ctx.fillStyle = inkOf(box);
+    ctx.fillText(labels.get(box)?.title ?? "", x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
+  }
+  const titlePx = TEXT.title * enlargement(k);
+  ctx.font = `600 ${titlePx}px ${theme.font}`;
+  const scopes = k < TITLE_ONLY ? [] : boxes.filter((box) => kind[box] === BOX.SCOPE);
+  for (const box of scopes) {
+    ctx.fillStyle = inkOf(box);
+    const title = elide(labels.get(box)?.title ?? "", w[box] - TEXT.scope.titleX - 6, titlePx, true, measure);
+    ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY);
   }
   ctx.fillStyle = theme.accent;
-  for (const box of boxes) {
+  for (const box of scopes) {
     if (overlay !== null) ctx.fillStyle = paintOf(picture, box)?.ink ?? theme.accent;
-    if (kind[box] === BOX.SCOPE) ctx.fillText("+", x[box] + TEXT.scope.x, y[box] + TEXT.scope.titleY);
+    ctx.fillText("+", x[box] + TEXT.scope.x, y[box] + TEXT.scope.titleY);
   }
   ctx.font = `600 ${TEXT.pill}px ${theme.font}`;
   ctx.fillStyle = theme.background;
@@ -495,15 +508,18 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.font = `${TEXT.line}px ${theme.font}`;
   const pairs: [key: string, x: number, y: number, ink: string][] = [];
   for (const box of boxes) {
-    if (kind[box] !== BOX.NODE && kind[box] !== BOX.SCOPE) continue;
-    const { title, sub, lines } = labels.get(box) as Label;
     const closed = kind[box] === BOX.SCOPE;
+    if (kind[box] !== BOX.NODE && (!closed || k < TITLE_ONLY)) continue;
+    const { title, sub, lines } = labels.get(box) as Label;
     const { lineX, lineY, lineStep, titleX, titleY } = closed
       ? TEXT.scope
       : { ...TEXT.node, lineX: TEXT.node.x, titleX: TEXT.node.x };
     const ink = paintOf(picture, box)?.ink;
     ctx.fillStyle = ink ?? theme.dim;
-    if (sub !== "") ctx.fillText(sub, x[box] + titleX + measure(title, TEXT.title, true) + TEXT.gap, y[box] + titleY);
+    const before = titleX + measure(title, closed ? titlePx : TEXT.title, true) + TEXT.gap;
+    const room = w[box] - before - 6;
+    if (sub !== "" && room > 0)
+      ctx.fillText(closed ? elide(sub, room, TEXT.line, false, measure) : sub, x[box] + before, y[box] + titleY);
     if (!closed) ctx.fillStyle = ink ?? (overlay === null ? theme.text : theme.dim);
     for (let row = 0; row < lines.length; row++) {
       let left = x[box] + lineX;
@@ -594,27 +610,35 @@ function drawPins(ctx: Pen, { scene, theme, overlay }: Picture, boxes: number[],
   }
 }
 
-/** Draws titles of open scopes on a ground of their own above the edges, so that no line crosses a name. */
-function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[], k: number): void {
-  if (TEXT.title * k < LEGIBLE) return;
-  const { kind, x, y, w, depth } = scene.boxes;
+/** Draws titles of scopes on a ground of their own above the edges, so that no line crosses a name. */
+function drawTitles(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
+  const { scene, theme, measure } = picture;
+  const { kind, x, w, depth } = scene.boxes;
+  const titles = new Titles(scene, measure, k);
+  const scale = enlargement(k);
+  const pad = 3 * scale;
   for (const box of boxes) {
-    if (kind[box] !== BOX.OPEN || w[box] * k < 40) continue;
-    const { title, sub } = scene.label(box);
-    const base = y[box] + TEXT.scope.titleY;
-    const titleEnd = TEXT.scope.titleX + measure(title, TEXT.title, true);
-    const end = titleEnd + (sub === "" ? 0 : TEXT.gap + measure(sub, TEXT.line, false));
-    ctx.fillStyle = theme.scopes[depth[box] % 2];
-    ctx.fillRect(x[box] + TEXT.scope.x - 3, base - TEXT.title, end - TEXT.scope.x + 8, TEXT.title + 5);
-    ctx.font = `600 ${TEXT.title}px ${theme.font}`;
+    const place = titles.of(box);
+    if (place === null) continue;
+    const { text, left, right, top, bottom, hasToggle } = place;
+    const isOpen = kind[box] === BOX.OPEN;
+    const paint = isOpen ? null : paintOf(picture, box);
+    const base = top + TEXT.title * scale;
+    const start = hasToggle ? x[box] + TEXT.scope.x * scale : left;
+    const { sub } = scene.label(box);
+    const subEnd = right + TEXT.gap + measure(sub, TEXT.line, false);
+    const hasSub = isOpen && sub !== "" && TEXT.line * k >= LEGIBLE && subEnd <= x[box] + w[box];
+    ctx.fillStyle = paint?.fill ?? theme.scopes[isOpen ? depth[box] % 2 : 0];
+    ctx.fillRect(start - pad, top, (hasSub ? subEnd : right) - start + 2 * pad, bottom - top);
+    ctx.font = `600 ${TEXT.title * scale}px ${theme.font}`;
     ctx.fillStyle = theme.accent;
-    ctx.fillText("–", x[box] + TEXT.scope.x, base);
-    ctx.fillStyle = theme.text;
-    ctx.fillText(title, x[box] + TEXT.scope.titleX, base);
-    if (sub === "") continue;
+    if (hasToggle) ctx.fillText("–", start, base);
+    ctx.fillStyle = paint?.ink ?? theme.text;
+    ctx.fillText(text, left, base);
+    if (!hasSub) continue;
     ctx.font = `${TEXT.line}px ${theme.font}`;
     ctx.fillStyle = theme.dim;
-    ctx.fillText(sub, x[box] + titleEnd + TEXT.gap, base);
+    ctx.fillText(sub, right + TEXT.gap, base);
   }
 }
 

@@ -9,6 +9,7 @@ import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import { BOX, type Rect, type Scene } from "../scene/scene.ts";
 import type { Point } from "./camera.ts";
 import { along, distance2 } from "./curve.ts";
+import { Titles } from "./titles.ts";
 
 export interface PointerHit {
   readonly target: Target;
@@ -32,6 +33,7 @@ const OVERHANG = 180;
 export class HitIndex {
   readonly #scene: Scene;
   readonly #measure: Measure;
+  #titles: Titles | undefined;
   /** scope → index of its boxes, of the pieces of its edges */
   readonly #boxes = new Map<number, Flatbush>();
   readonly #pieces = new Map<number, { readonly tree: Flatbush; readonly edge: Uint32Array }>();
@@ -83,6 +85,8 @@ export class HitIndex {
     const { boxes } = this.#scene;
     const box = this.boxAt(x, y);
     const kind = box < 0 ? -1 : boxes.kind[box];
+    const title = k < 1 ? this.#titleAt(box, x, y, k) : null;
+    if (title !== null) return title;
     if (box >= 0 && kind !== BOX.OPEN) {
       const at = this.#toggleAt(box, x, y, k);
       if (at !== null) return at;
@@ -165,6 +169,18 @@ export class HitIndex {
 
   #onEdge(edge: number, part: "edge" | "label"): PointerHit {
     return { target: { kind: "tensor", id: this.#scene.edges.value[edge] }, part, box: -1, edge };
+  }
+
+  /** Returns the scope whose title covers a point: small in the world, titles cover the boxes inside. */
+  #titleAt(box: number, x: number, y: number, k: number): PointerHit | null {
+    if (this.#titles?.k !== k) this.#titles = new Titles(this.#scene, this.#measure, k);
+    for (let at = box; at >= 0; at = this.#scene.boxes.parent[at]) {
+      const title = this.#titles.of(at);
+      if (title === null || y < title.top || y > title.bottom || x > title.right) continue;
+      if (x >= title.left) return this.#onBox(at, "box");
+      if (title.hasToggle) return this.#onBox(at, "toggle");
+    }
+    return null;
   }
 
   #toggleAt(box: number, x: number, y: number, k: number): PointerHit | null {
