@@ -71,7 +71,7 @@ const LEGIBLE = 0.58;
 /** Part of the view that is full enough, in one direction where the other one is filled. */
 const FULL = 0.68;
 /** Factor by which a page must be larger than the columns of the first view where those are legible. */
-const GAIN = 1.15;
+const GAIN = 1.05;
 /** Aspect ratios of inner scopes, relative to the view, tried in turn, and open scopes beyond which only the first is. */
 const SCOPE_ASPECTS = [0.85, 1.4, 0.55, 1.1, 2] as const;
 const MAX_SCOPES_FOR_RETRY = 1500;
@@ -103,8 +103,11 @@ function* arrangeIn(
   for (const aspect of isLarge ? SCOPE_ASPECTS.slice(0, 1) : SCOPE_ASPECTS) {
     const view = room.w / room.h;
     const candidate = yield* arranged({ view, scope: view * aspect });
-    const gain = best?.page === null && best.zoom >= LEGIBLE ? GAIN : 1;
-    if (candidate.score > (best?.score ?? 0) * gain) best = candidate;
+    const isBetter =
+      best?.page === null && best.zoom >= LEGIBLE
+        ? candidate.zoom > GAIN * best.zoom
+        : candidate.score > (best?.score ?? 0);
+    if (isBetter) best = candidate;
   }
   const { root, page } = best as Candidate;
   cache.page = page;

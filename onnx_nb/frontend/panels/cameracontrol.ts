@@ -5,6 +5,7 @@ import * as cameras from "../render/camera.ts";
 import { K_LEGIBLE } from "../render/camera.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { onAbort } from "../ui/dom.ts";
+import { isStill } from "./motion.ts";
 
 export interface CameraEvents {
   /** the picture must be redrawn */
@@ -98,8 +99,7 @@ export class CameraControl {
   glide(to: cameras.Camera): void {
     const from = this.camera;
     this.moveTo(from);
-    const still = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)").matches;
-    if (this.view.w === 0 || document.hidden || still) {
+    if (this.view.w === 0 || isStill()) {
       this.camera = to;
       this.#events.redraw();
       this.#events.onLook();

@@ -38,6 +38,7 @@ export class Painter {
   #settleTimer = 0;
   /** milliseconds that the last picture took to draw */
   #cost = 0;
+  #lastScene: Picture["scene"] | null = null;
   #bitmap: HTMLCanvasElement | null = null;
   /** camera and time of the bitmap; null if it is outdated */
   #lastBitmap: { readonly camera: cameras.Camera; readonly time: number } | null = null;
@@ -109,7 +110,9 @@ export class Painter {
     if (this.#lastBitmap !== null && now - this.#lastBitmap.time < Math.max(REDRAWN_MS, PATIENCE * this.#cost)) {
       this.#moveBitmap(context, this.#lastBitmap.camera, picture.theme.background, density);
     } else {
-      const isSlow = this.#cost > SLOW_MS;
+      // a scene whose boxes move is not painted twice
+      const isSlow = this.#cost > SLOW_MS && picture.scene === this.#lastScene;
+      this.#lastScene = picture.scene;
       this.#bitmap = isSlow ? (this.#bitmap ?? el("canvas")) : null;
       if (this.#bitmap !== null && this.#bitmap.width !== width) this.#bitmap.width = width;
       if (this.#bitmap !== null && this.#bitmap.height !== height) this.#bitmap.height = height;

@@ -21,6 +21,7 @@ import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
 import { savePicture, snapshot } from "./export.ts";
 import { createMinimap, type Minimap } from "./minimap.ts";
+import { isStill, MOTION, motionBetween } from "./motion.ts";
 import { Painter } from "./painter.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
 import { SceneLoader } from "./sceneloader.ts";
@@ -76,6 +77,9 @@ export class Viewport {
   /** the theme was not read yet, or outside the page, where nothing has a color */
   #needsStyle = true;
   #index: HitIndex | null = null;
+  /** the scene on the way to its places; null at rest */
+  #moving: Scene | null = null;
+  #motionFrame = 0;
   #faults: ReadonlyMap<number, number> = new Map();
   #marks: Marks | null = null;
   #shownState: State | null = null;
@@ -128,13 +132,20 @@ export class Viewport {
     this.#painter = new Painter(
       this.#canvas,
       this.#control,
-      { picture: () => this.#picture(), onResize: () => this.resize(), onPaint: (picture) => this.#onPaint(picture) },
+      {
+        picture: () => this.#pictureNow(),
+        onResize: () => this.resize(),
+        onPaint: (picture) => this.#onPaint(picture),
+      },
       signal,
     );
     listenPointer(this.#canvas, this.#gestures(rubberBand), signal);
     on(this.#canvas, "blur", signal, () => dispatch({ type: "hover", target: null }));
     this.#minimap = createMinimap(map, (x, y) => this.#center(x, y), signal);
-    onAbort(signal, () => window.clearTimeout(this.#hintTimer));
+    onAbort(signal, () => {
+      window.clearTimeout(this.#hintTimer);
+      cancelAnimationFrame(this.#motionFrame);
+    });
     drawnAs(this.#canvas, () => this.#still((picture) => toSvg(picture, this.#control)));
   }
 
@@ -196,7 +207,7 @@ export class Viewport {
 
   #adopt(scene: Scene, anchor: number | null): void {
     this.#tooltip.hidden = true;
-    const before = this.scene;
+    const [before, from] = [this.scene, this.#control.camera];
     this.scene = scene;
     this.#index = new HitIndex(scene, this.#loader.measure);
     this.#faults = faultsOf(scene, this.#view.columns);
@@ -207,9 +218,25 @@ export class Viewport {
       const anchorTarget: Target | null = anchor === null ? this.#inTheMiddle(before) : { kind: "scope", id: anchor };
       if (anchorTarget === null) return;
       const { dx, dy } = keepInPlace(before, scene, anchorTarget.kind, anchorTarget.id);
-      const { x, y, k } = this.#control.camera;
-      this.#control.moveTo({ x: x + dx, y: y + dy, k });
+      this.#control.moveTo({ ...from, x: from.x + dx, y: from.y + dy });
     }
+    this.#move(this.#moving ?? before, scene, from);
+  }
+
+  /** Moves the boxes from where they are on the screen. */
+  #move(before: Scene | null, scene: Scene, from: cameras.Camera): void {
+    cancelAnimationFrame(this.#motionFrame);
+    this.#moving = null;
+    if (before === null || scene.boxes.count > MOTION.most || this.#control.view.w === 0 || isStill()) return;
+    const motion = motionBetween(before, scene, from, this.#control.camera);
+    const start = performance.now();
+    const step = (): void => {
+      const t = Math.min(1, (performance.now() - start) / MOTION.ms);
+      this.#moving = t < 1 ? motion(cameras.ease(t)) : null;
+      this.#painter.redraw();
+      if (t < 1) this.#motionFrame = requestAnimationFrame(step);
+    };
+    step();
   }
 
   /** Shows the beginning of a scene, or as much of it as fits around what must be in view. */
@@ -259,7 +286,14 @@ export class Viewport {
     return { scene, columns, index, marks: this.#marks, theme, measure, overlay: state.overlay, statuses };
   }
 
-  #onPaint({ scene, index, theme }: Picture): void {
+  #pictureNow(): Picture | null {
+    const [picture, scene] = [this.#picture(), this.#moving];
+    return picture && (scene === null ? picture : { ...picture, scene, index: new HitIndex(scene, picture.measure) });
+  }
+
+  #onPaint({ theme }: Picture): void {
+    const [scene, index] = [this.scene, this.#index];
+    if (scene === null || index === null) return;
     const { camera, view } = this.#control;
     this.#minimap.update(scene, index, theme, camera, view);
     this.#control.scheduleReport();

@@ -58,24 +58,26 @@ export class Titles {
     const { kind, parent, x, y, w, h } = this.#scene.boxes;
     const scale = enlargement(this.k);
     const isOpen = kind[box] === BOX.OPEN;
+    const height = TITLE.line * scale;
+    const covers = (width: number): boolean => (width + 2 * TITLE.pad * scale) * height > MAX_COVER * w[box] * h[box];
     const hasToggle = isOpen && w[box] >= TITLE.toggle * scale;
-    const before = (hasToggle ? TEXT.scope.titleX : isOpen ? TITLE.pad : 1) * scale;
-    const room = w[box] - before - (isOpen ? TITLE.pad : 1) * scale;
-    if (room < TITLE.least * scale || (!isOpen && h[box] < MIN_HEIGHT * scale)) return null;
+    const pad = isOpen ? TITLE.pad * scale : scale;
+    const before = hasToggle ? TEXT.scope.titleX * scale : pad;
+    const room = w[box] - before - pad;
+    let top = y[box] + (isOpen ? Math.max(TOP.world, TOP.screen * scale) : (h[box] - height) / 2);
+    const isLow = isOpen ? top + height > y[box] + STRIP && covers(TITLE.least * scale) : h[box] < MIN_HEIGHT * scale;
+    if (isLow || room < TITLE.least * scale) return null;
     const text = elide(this.#scene.label(box).title, room, TEXT.title * scale, true, this.#measure, "middle");
     if (text === "…") return null;
     const width = this.#measure(text, TEXT.title * scale, true);
-    const height = TITLE.line * scale;
     const left = isOpen ? x[box] + before : x[box] + (w[box] - width) / 2;
-    let top = y[box] + (isOpen ? Math.max(TOP.world, TOP.screen * scale) : (h[box] - height) / 2);
     for (let at = parent[box]; at >= 0; at = parent[at]) {
       const other = this.of(at);
       if (other === null || left >= other.right || top >= other.bottom || other.top >= top + height) continue;
       if (!isOpen) return null;
       top = other.bottom;
     }
-    const cover = ((width + 2 * TITLE.pad * scale) * height) / (w[box] * h[box]);
-    if (isOpen && top + height > y[box] + STRIP && cover > MAX_COVER) return null;
+    if (isOpen && top + height > y[box] + STRIP && covers(width)) return null;
     return { text, left, right: left + width, top, bottom: top + height, hasToggle };
   }
 }
