@@ -85,41 +85,25 @@ function* arrangeIn(
   direction: Direction,
   measure: Measure,
 ): Generator<number, Arrangement> {
-  const arranged = function* (page: Cache["page"]): Generator<number, Candidate> {
+  let best: { root: Arrangement; page: Cache["page"]; zoom: number; score: number } | undefined;
+  const view = room === undefined ? 0 : room.w / room.h;
+  const pages = room === undefined ? [null] : [null, ...SCOPE_ASPECTS.map((scope) => ({ view, scope: view * scope }))];
+  const isLarge = room !== undefined && open.size > MAX_SCOPES_FOR_RETRY;
+  for (const page of isLarge ? pages.slice(1, 2) : pages) {
     cache.page = page;
     const root = (yield* arrangeAll(columns, open, cache, direction, measure)) as Arrangement;
     const { width, height } = root.layout;
     const [w, h] = direction === "down" ? [width, height] : [height, width];
     const [across, along] = room === undefined ? [1, 1] : [room.w / w, room.h / h];
     const [zoom, fill] = [Math.min(1, across, along), Math.min(across, along) / Math.max(across, along)];
-    return { root, page, zoom, fill, score: zoom * (fill < FULL ? fill : 1) };
-  };
-  const isLarge = open.size > MAX_SCOPES_FOR_RETRY;
-  let best: Candidate | undefined;
-  if (room === undefined || !isLarge) {
-    best = yield* arranged(null);
-    if (room === undefined || best.zoom === 1 || (best.zoom >= LEGIBLE && best.fill >= FULL)) return best.root;
+    if (page === null && (zoom === 1 || (zoom >= LEGIBLE && fill >= FULL))) return root;
+    const score = zoom * (fill < FULL ? fill : 1);
+    const isLegible = best?.page === null && best.zoom >= LEGIBLE;
+    if (best === undefined || (isLegible ? zoom > GAIN * best.zoom : score > best.score))
+      best = { root, page, zoom, score };
   }
-  for (const aspect of isLarge ? SCOPE_ASPECTS.slice(0, 1) : SCOPE_ASPECTS) {
-    const view = room.w / room.h;
-    const candidate = yield* arranged({ view, scope: view * aspect });
-    const isBetter =
-      best?.page === null && best.zoom >= LEGIBLE
-        ? candidate.zoom > GAIN * best.zoom
-        : candidate.score > (best?.score ?? 0);
-    if (isBetter) best = candidate;
-  }
-  const { root, page } = best as Candidate;
-  cache.page = page;
-  return root;
-}
-
-interface Candidate {
-  readonly root: Arrangement;
-  readonly page: Cache["page"];
-  readonly zoom: number;
-  readonly fill: number;
-  readonly score: number;
+  cache.page = best?.page ?? null;
+  return best?.root as Arrangement;
 }
 
 /** Returns whether the scene with some scopes open would fit, without building it. */

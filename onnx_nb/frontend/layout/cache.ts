@@ -8,7 +8,7 @@ import { BOX } from "../scene/scene.ts";
 import type { ScopeGraph } from "../scene/scopegraph.ts";
 import type { Graph, Layout } from "./graph.ts";
 import { layeredLayout } from "./layered.ts";
-import { Divider } from "./multicolumn.ts";
+import { type Divider, divider } from "./multicolumn.ts";
 
 /** Aspect ratios, width to height on screen: of the view, and of open scopes that hold less than half of the nodes. */
 export interface Page {
@@ -124,7 +124,7 @@ export class Cache {
     const { width, height } = graph;
     return this.#layouts.of(Object.values(graph), () => {
       const layout = layeredLayout(graph);
-      return { width, height, layout, divider: new Divider(graph, layout) };
+      return { width, height, layout, divider: divider(graph, layout) };
     });
   }
 }

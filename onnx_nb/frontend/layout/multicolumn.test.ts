@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { layeredLayout } from "./layered.ts";
-import { Divider } from "./multicolumn.ts";
+import { divider } from "./multicolumn.ts";
 import { faults, graphOf, random } from "./testing.ts";
 
 /** Returns a chain of boxes with skips over a few of them, side branches, and some tensors without a reader. */
@@ -19,14 +19,14 @@ function ladder(seed: number, boxes: number): ReturnType<typeof graphOf> {
   return graphOf(boxes, edges, (box) => [60 + ((box * 37) % 140), 24 + 15 * (box % 3)]);
 }
 
-describe("Divider", () => {
+describe("divider", () => {
   test("sets a chain in columns of about the same height", () => {
     const graph = graphOf(
       30,
       Array.from({ length: 29 }, (_, box) => `${box}>${box + 1}`),
     );
     const long = layeredLayout(graph);
-    const layout = new Divider(graph, long).inColumns(long.height / 3 + 1);
+    const layout = divider(graph, long).inColumns(long.height / 3 + 1);
     expect(faults(graph, layout)).toEqual([]);
     const lefts = [...new Set(Array.from(layout.x, (x, box) => x + graph.width[box] / 2))];
     expect(lefts).toHaveLength(3);
@@ -42,7 +42,7 @@ describe("Divider", () => {
   test("makes one layout for all heights that divide in the same places", () => {
     const graph = graphOf(6, ["0>1", "1>2", "2>3", "3>4", "4>5"]);
     const long = layeredLayout(graph);
-    const divide = new Divider(graph, long);
+    const divide = divider(graph, long);
     const half = divide.inColumns(long.height / 2 + 1);
     expect(half).not.toBe(long);
     expect(divide.inColumns(long.height / 2 + 2)).toBe(half);
@@ -53,7 +53,7 @@ describe("Divider", () => {
   test("routes a continuing tensor around the column, not through it", () => {
     const graph = graphOf(6, ["0>1", "1>2", "2>3", "3>4", "4>5"]);
     const long = layeredLayout(graph);
-    const layout = new Divider(graph, long).inColumns(long.height / 2 + 1);
+    const layout = divider(graph, long).inColumns(long.height / 2 + 1);
     const bridge = 2; // from box 2 at the foot to box 3 at the head
     const points = Array.from(layout.line.subarray(2 * layout.linePtr[bridge], 2 * layout.linePtr[bridge + 1]));
     const ys = points.filter((_, i) => i % 2 === 1);
@@ -69,26 +69,26 @@ describe("Divider", () => {
       const long = layeredLayout(graph);
       expect(faults(graph, long), `seed ${seed}, long`).toEqual([]);
       for (const parts of [2, 3, 5]) {
-        const layout = new Divider(graph, long).inColumns(long.height / parts);
+        const layout = divider(graph, long).inColumns(long.height / parts);
         if (layout === long) continue;
         set++;
         expect(faults(graph, layout), `seed ${seed} in ${parts}`).toEqual([]);
         expect(layout.height).toBeLessThan(long.height);
       }
-      const divider = new Divider(graph, long);
-      for (const aspect of [0.7, 2]) expect(faults(graph, divider.onPage(aspect)), `seed ${seed}, page`).toEqual([]);
+      const pages = divider(graph, long);
+      for (const aspect of [0.7, 2]) expect(faults(graph, pages.onPage(aspect)), `seed ${seed}, page`).toEqual([]);
     }
     expect(set).toBeGreaterThan(50);
   }, 60_000);
 
   test("does not change a low layout, or one that too many tensors cross everywhere", () => {
     const chain = layeredLayout(graphOf(4, ["0>1", "1>2", "2>3"]));
-    expect(new Divider(graphOf(4, ["0>1", "1>2", "2>3"]), chain).inColumns(chain.height)).toBe(chain);
+    expect(divider(graphOf(4, ["0>1", "1>2", "2>3"]), chain).inColumns(chain.height)).toBe(chain);
     const edges = Array.from({ length: 40 }, (_, box) =>
       [1, 2, 3, 4, 5, 6, 7].map((by) => `${box}>${Math.min(40, box + by)}`),
     ).flat();
     const dense = graphOf(41, edges);
     const layout = layeredLayout(dense);
-    expect(new Divider(dense, layout).inColumns(layout.height / 4)).toBe(layout);
+    expect(divider(dense, layout).inColumns(layout.height / 4)).toBe(layout);
   }, 60_000);
 });

@@ -37,95 +37,91 @@ interface Column {
   readonly on: readonly number[];
 }
 
-/** Divides a layout into columns; places that were divided before share one result. */
-export class Divider {
-  readonly #graph: Graph;
-  readonly #layout: Layout;
-  readonly #limit: number;
-  readonly #layouts = new Map<string, Layout>();
-  readonly #pages = new Map<number, Layout>();
-  #bands: readonly RowBand[] | undefined;
-
-  constructor(graph: Graph, layout: Layout) {
-    this.#graph = graph;
-    this.#layout = layout;
-    this.#limit = graph.source.includes(-1) || graph.sink.includes(-1) ? CROSSING.inner : CROSSING.outermost;
-  }
-
+export interface Divider {
   /** Returns columns of a height in px; a layout that is low enough or cannot be divided stays as it is. */
-  inColumns(height: number): Layout {
-    if (this.#layout.height <= height) return this.#layout;
-    this.#bands ??= bandsOf(this.#graph, this.#layout);
-    const columns = balance(this.#bands, height, this.#limit);
-    if (columns.length < 2 || heightOf(columns) > TOO_HIGH * height) return this.#layout;
-    // a few boxes before all others would only add a detour
-    if (lowest(columns.slice(0, -1)) < TOO_LOW * heightOf(columns)) return this.#layout;
-    return this.#divide(columns, false);
-  }
-
+  inColumns(height: number): Layout;
   /** Returns the columns that fit the smallest page of an aspect ratio, width to height. */
-  onPage(aspect: number): Layout {
-    const page = this.#pages.get(aspect) ?? this.#divide(this.#fill(aspect), true);
-    this.#pages.set(aspect, page);
-    return page;
-  }
+  onPage(aspect: number): Layout;
+}
 
-  #fill(aspect: number): readonly Column[] {
-    this.#bands ??= bandsOf(this.#graph, this.#layout);
-    const bands = this.#bands;
-    const spans = spansOf(this.#graph, this.#layout, bands, true);
-    const { width, height } = this.#layout;
-    const most = 3 + 2 * Math.sqrt((height * aspect) / width);
-    let best: { readonly columns: readonly Column[]; readonly size: number; readonly fill: number } | undefined;
-    const consider = (columns: readonly Column[], w: number, h: number): void => {
-      const size = Math.max(w / aspect, h) * (lowest(columns) < TOO_LOW * heightOf(columns) ? LOW_COST : 1);
-      if (size < (best?.size ?? Number.POSITIVE_INFINITY) * (best?.columns.length === 1 ? WORTHWHILE : 1))
-        best = { columns, size, fill: Math.min(w / aspect, h) / size };
-    };
-    consider([{ top: 0, bottom: height, on: [] }], width, height);
-    for (const limit of PAGE_CROSSINGS) {
-      const highest = 1.001 * heightOf(columnsOf(bands, 0, limit));
-      for (let count = 2; count <= most && (best?.fill ?? 0) < 1; count++) {
-        const columns = lowestColumns(bands, count, limit);
-        if (columns.length > 1) consider(columns, widthOf(columns, bands, spans), heightOf(columns) + 2 * ROOM.beside);
-        if (heightOf(columns) <= highest) break;
-      }
-      if ((best?.fill ?? 0) >= FULL_PAGE) break;
-    }
-    return best?.columns ?? [];
-  }
-
-  #divide(columns: readonly Column[], isNarrow: boolean): Layout {
-    if (columns.length < 2) return this.#layout;
+/** Returns what divides a layout; divisions in the same places share one result. */
+export function divider(graph: Graph, layout: Layout): Divider {
+  const limit = graph.source.includes(-1) || graph.sink.includes(-1) ? CROSSING.inner : CROSSING.outermost;
+  const layouts = new Map<string, Layout>();
+  const pages = new Map<number, Layout>();
+  let rows: readonly RowBand[] | undefined;
+  const bands = (): readonly RowBand[] => {
+    rows ??= bandsOf(graph, layout);
+    return rows;
+  };
+  const divide = (columns: readonly Column[], isNarrow: boolean): Layout => {
+    if (columns.length < 2) return layout;
     const places = `${isNarrow} ${columns.map(({ top }) => top)}`;
-    const division = this.#layouts.get(places) ?? new SideBySide(this.#graph, this.#layout, columns, isNarrow).place();
-    this.#layouts.set(places, division);
+    const division = layouts.get(places) ?? new SideBySide(graph, layout, columns, isNarrow).place();
+    layouts.set(places, division);
     return division;
+  };
+  return {
+    inColumns: (height) => {
+      if (layout.height <= height) return layout;
+      const columns = balance(bands(), columnsOf(bands(), height, limit).length, limit);
+      const heights = heightsOf(columns);
+      const highest = Math.max(...heights);
+      // a few boxes before all others would only add a detour
+      const isBad = highest > TOO_HIGH * height || Math.min(...heights.slice(0, -1)) < TOO_LOW * highest;
+      return isBad ? layout : divide(columns, false);
+    },
+    onPage: (aspect) => {
+      const page = pages.get(aspect) ?? divide(pageOf(graph, layout, bands(), aspect), true);
+      pages.set(aspect, page);
+      return page;
+    },
+  };
+}
+
+/** Returns the columns that fit the smallest page of an aspect ratio, none if one column does. */
+function pageOf(graph: Graph, layout: Layout, bands: readonly RowBand[], aspect: number): readonly Column[] {
+  const { width, height } = layout;
+  const spans = spansOf(graph, layout, bands, true);
+  const most = bands.length < 2 ? 0 : 3 + 2 * Math.sqrt((height * aspect) / width);
+  let best: readonly Column[] = [];
+  let size = Math.max(width / aspect, height) * WORTHWHILE;
+  let fill = Math.min(width / aspect, height) / size;
+  for (const limit of PAGE_CROSSINGS) {
+    if (fill >= FULL_PAGE) break;
+    const lowest = 1.001 * Math.max(...heightsOf(columnsOf(bands, 0, limit)));
+    for (let count = 2; count <= most; count++) {
+      const columns = balance(bands, count, limit);
+      const heights = heightsOf(columns);
+      const high = Math.max(...heights);
+      const [w, h] = [widthOf(columns, bands, spans) / aspect, high + 2 * ROOM.beside];
+      const page = Math.max(w, h) * (Math.min(...heights) < TOO_LOW * high ? LOW_COST : 1);
+      if (page < size) [best, size, fill] = [columns, page, Math.min(w, h) / page];
+      if (high <= lowest) break;
+    }
   }
+  return best;
 }
 
-function heightOf(columns: readonly Column[]): number {
-  return columns.reduce((height, { top, bottom }) => Math.max(height, bottom - top), 0);
-}
-
-function lowest(columns: readonly Column[]): number {
-  return columns.reduce((height, { top, bottom }) => Math.min(height, bottom - top), Number.POSITIVE_INFINITY);
+function heightsOf(columns: readonly Column[]): number[] {
+  return columns.map(({ top, bottom }) => bottom - top);
 }
 
 /** Returns the width of columns next to each other. */
 function widthOf(columns: readonly Column[], bands: readonly RowBand[], spans: readonly Span[][]): number {
   let [width, band] = [0, 0];
   for (const { bottom, on } of columns) {
-    const inside: Span[] = [];
-    for (; band < bands.length && bands[band].top < bottom; band++) inside.push(...spans[band]);
+    const first = band;
+    while (band < bands.length && bands[band].top < bottom) band++;
+    const inside = spans.slice(first, band).flat();
     const { left, right } = boundsOf(inside, narrowed(inside));
     width += right - left + 2 * ROOM.beside + ROOM.line * on.length;
   }
   return width;
 }
 
-/** Returns the lowest columns of at most this number. */
-function lowestColumns(bands: readonly RowBand[], count: number, limit: number): readonly Column[] {
+/** Returns at most this number of columns, as low as possible. */
+function balance(bands: readonly RowBand[], count: number, limit: number): readonly Column[] {
   let high = bands[bands.length - 1].bottom - bands[0].top;
   let low = high / count - 1;
   let best: readonly Column[] = [];
@@ -183,23 +179,6 @@ function indexAt(rows: readonly { readonly top: number }[], y: number): number {
     else high = middle - 1;
   }
   return low;
-}
-
-/** Returns the fewest columns that the height allows, of about equal height. */
-function balance(bands: readonly RowBand[], height: number, limit: number): Column[] {
-  let bestColumns = columnsOf(bands, height, limit);
-  let [low, high] = [height / 2, height];
-  for (let round = 0; round < 8; round++) {
-    const middle = (low + high) / 2;
-    const candidate = columnsOf(bands, middle, limit);
-    if (candidate.length > bestColumns.length || candidate.some(({ top, bottom }) => bottom - top > height))
-      low = middle;
-    else {
-      bestColumns = candidate;
-      high = middle;
-    }
-  }
-  return bestColumns;
 }
 
 /** @param limit maximum number of tensors between two columns */

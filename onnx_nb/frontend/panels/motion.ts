@@ -24,17 +24,12 @@ export function motionBetween(before: Scene, after: Scene, from: Camera, to: Cam
   const start = { x: boxes.x.slice(), y: boxes.y.slice(), w: boxes.w.slice(), h: boxes.h.slice() };
   const zoom = from.k / to.k;
   const isNew = new Uint8Array(boxes.count);
-  const pills = new Map<string, number>();
-  const pill = ({ boxes: { kind, id } }: Scene, box: number): string => `${kind[box]} ${id[box]}`;
-  for (let box = 0; box < before.boxes.count; box++)
-    if (before.boxes.kind[box] >= BOX.INPUT) pills.set(pill(before, box), box);
+  const key = ({ kind, id }: Scene["boxes"], box: number): string =>
+    `${kind[box] === BOX.OPEN ? BOX.SCOPE : kind[box]} ${id[box]}`;
+  const places = new Map(Array.from(before.boxes.id, (_, box) => [key(before.boxes, box), box]));
   for (let box = 0; box < boxes.count; box++) {
-    const [kind, id, parent] = [boxes.kind[box], boxes.id[box], boxes.parent[box]];
-    const isPill = kind >= BOX.INPUT;
-    const was = isPill ? (pills.get(pill(after, box)) ?? -1) : before.boxOf(kind === BOX.NODE ? "node" : "scope", id);
-    const isSame =
-      was >= 0 && before.boxes.id[was] === id && (before.boxes.kind[was] === BOX.NODE) === (kind === BOX.NODE);
-    if (isSame) {
+    const [was, parent] = [places.get(key(boxes, box)), boxes.parent[box]];
+    if (was !== undefined) {
       const screen = toScreen(from, before.boxes.x[was], before.boxes.y[was]);
       const world = toWorld(to, screen.x, screen.y);
       [start.x[box], start.y[box]] = [world.x, world.y];
