@@ -476,12 +476,17 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     ctx.fillStyle = inkOf(box);
     ctx.fillText(labels.get(box)?.title ?? "", x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
   }
-  const titlePx = TEXT.title * enlargement(k);
-  ctx.font = `600 ${titlePx}px ${theme.font}`;
   const scopes = k < TITLE_ONLY ? [] : boxes.filter((box) => kind[box] === BOX.SCOPE);
+  /** Returns the font size of a closed scope's title: the same on screen, as far as its box has room. */
+  const titleSize = (box: number, title: string): number => {
+    const fitting = (w[box] - TEXT.scope.titleX - 6) / measure(title, 1, true);
+    return Math.max(TEXT.title, Math.min(TEXT.title * enlargement(k), fitting));
+  };
   for (const box of scopes) {
+    const { title } = labels.get(box) as Label;
+    const font = `600 ${titleSize(box, title)}px ${theme.font}`;
+    if (ctx.font !== font) ctx.font = font;
     ctx.fillStyle = inkOf(box);
-    const title = elide(labels.get(box)?.title ?? "", w[box] - TEXT.scope.titleX - 6, titlePx, true, measure);
     ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY);
   }
   ctx.fillStyle = theme.accent;
@@ -516,7 +521,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
       : { ...TEXT.node, lineX: TEXT.node.x, titleX: TEXT.node.x };
     const ink = paintOf(picture, box)?.ink;
     ctx.fillStyle = ink ?? theme.dim;
-    const before = titleX + measure(title, closed ? titlePx : TEXT.title, true) + TEXT.gap;
+    const before = titleX + measure(title, closed ? titleSize(box, title) : TEXT.title, true) + TEXT.gap;
     const room = w[box] - before - 6;
     if (sub !== "" && room > 0)
       ctx.fillText(closed ? elide(sub, room, TEXT.line, false, measure) : sub, x[box] + before, y[box] + titleY);

@@ -24,7 +24,7 @@ describe("titles", () => {
   });
 
   test("do not cover the title of an outer scope, and are where they can be clicked", () => {
-    const k = 0.2;
+    const k = 0.3;
     const titles = new Titles(SCENE, measure, k);
     const hits = new HitIndex(SCENE, measure);
     const bottom = titles.of(boxAt(ENCODER))?.bottom ?? Number.NaN;
