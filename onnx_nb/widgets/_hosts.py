@@ -1,6 +1,7 @@
 """What the widgets use of other packages without a promise of theirs: all of it, and what becomes of us without it.
 
-`tests/widgets/test_hosts.py` looks for each part in the versions that are installed, and names the one that is gone.
+Each part is named in ``private_parts.toml``; `tests/widgets/test_hosts.py` looks for it in the versions that are
+installed, and names the one that is gone.
 The browser's are in ``frontend/hosts/``.
 """
 
@@ -10,58 +11,11 @@ import functools
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import anywidget
 import ipywidgets
-
-
-class PrivatePart(NamedTuple):
-    """A part of another package that may change without notice."""
-
-    name: str
-    """Where it is: module and attributes, as ``"ipywidgets:Widget._handle_msg"``."""
-    tried: str
-    """Versions with which our tests ran."""
-    upstream: str
-    """Where its package discusses it; empty if it does not, as far as we know."""
-    without: str
-    """What happens when it goes away."""
-
-
-PRIVATE: Final = (
-    PrivatePart(
-        "anywidget:AnyWidget._model_module_version",
-        "anywidget 0.9.18 to 0.11.0",
-        "https://github.com/manzt/anywidget/issues/613",
-        "The model that holds the bundle needs another version; without one, each widget carries 400 kB of its own.",
-    ),
-    PrivatePart(
-        "ipykernel.comm:Comm._reply_subshell_for",
-        "ipykernel 7.4 (older ones have none, and need none)",
-        "https://github.com/jupyterlab/jupyterlab/pull/17363",
-        "A click while a cell runs waits for the cell.",
-    ),
-    PrivatePart(
-        "ipywidgets:Widget._handle_msg",
-        "ipywidgets 8.1.0 to 8.1.9",
-        "https://github.com/ipython/ipykernel/issues/1564",
-        "A click while a cell runs draws and closes the figures that the cell is still making.",
-    ),
-    PrivatePart(
-        "ipywidgets:Widget._property_lock",
-        "ipywidgets 8.1.0 to 8.1.9",
-        "",
-        "A trait that a cell sets while a click sets it may not reach the page.",
-    ),
-    PrivatePart(
-        "ipywidgets:widgets.widget._instances",
-        "ipywidgets 8.1.0 to 8.1.9",
-        "https://github.com/jupyter-widgets/ipywidgets/issues/3995",
-        "What a cell displayed stays open when it runs again.",
-    ),
-)
 
 
 def in_marimo() -> bool:
@@ -71,7 +25,7 @@ def in_marimo() -> bool:
 
 def model_version() -> str:
     """Return the version of anywidget's own models, which a model of ours without a view has to state."""
-    return str(anywidget.AnyWidget._model_module_version.default_value)  # noqa: SLF001 - PRIVATE
+    return str(anywidget.AnyWidget._model_module_version.default_value)  # noqa: SLF001 - private_parts.toml
 
 
 class ReopeningWidget(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
@@ -110,7 +64,7 @@ class HostedWidget(ReopeningWidget, anywidget.AnyWidget):
         is_new = self.comm is None
         super().open()
         if is_new and hasattr(self.comm, "_reply_subshell_for"):
-            self.comm._reply_subshell_for = lambda _message, subshell: subshell  # noqa: SLF001 - PRIVATE
+            self.comm._reply_subshell_for = lambda _message, subshell: subshell  # noqa: SLF001 - private_parts.toml
             self.comm.handle_msg = functools.partial(self._receive, self.comm.handle_msg)
 
     def _receive(self, handle: Any, message: Any) -> None:
@@ -200,7 +154,7 @@ def _note_display(widget: Any) -> None:
 
 def _open_widgets() -> dict[str, Any]:
     """Return all widgets that are open, by id."""
-    return getattr(ipywidgets.widgets.widget, "_instances", {})  # PRIVATE
+    return getattr(ipywidgets.widgets.widget, "_instances", {})  # private_parts.toml
 
 
 def _close_former(cell: str, run: str) -> None:

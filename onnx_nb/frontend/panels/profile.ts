@@ -121,7 +121,6 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     () => light(null),
   );
   tabs.show(0);
-
   const views = createViews(root, data, charts, options, pick, () => explain(), signal);
 
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");

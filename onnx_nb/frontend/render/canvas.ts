@@ -15,6 +15,7 @@ import { type Camera, type Size, visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
 import { EDGE, type Marks } from "./highlights.ts";
 import { type HitIndex, LEGIBLE } from "./hit.ts";
+import { drawPins } from "./pins.ts";
 import { labelColor, type Theme } from "./theme.ts";
 import { enlargement, TITLE_ONLY, Titles } from "./titles.ts";
 
@@ -586,32 +587,6 @@ function drawBadges(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
     ctx.fillStyle = theme.background;
     ctx.fillRect(cx - size * 0.1, cy - size * 0.45, size * 0.2, size * 0.6);
     ctx.fillRect(cx - size * 0.1, cy + size * 0.3, size * 0.2, size * 0.2);
-  }
-}
-
-/** Draws a pin beside each box where NaN begins, as large at every zoom. */
-function drawPins(ctx: Pen, { scene, theme, overlay }: Picture, boxes: number[], k: number): void {
-  if (overlay?.spreads !== true) return;
-  const { kind, id, x, y, w, h } = scene.boxes;
-  const size = Math.max(9, 9 / k);
-  for (const box of boxes) {
-    if (kind[box] === BOX.OPEN || overlay.number(kind[box], id[box]) !== 0) continue;
-    const [tipX, tipY] = [x[box] + w[box], y[box] + h[box] / 2];
-    const centerX = tipX + 1.9 * size;
-    for (const [radius, color] of [
-      [size, theme.bad],
-      [0.4 * size, theme.background],
-    ] as const) {
-      ctx.beginPath();
-      ctx.roundRect(centerX - radius, tipY - radius, 2 * radius, 2 * radius, radius);
-      if (radius === size) {
-        ctx.moveTo(centerX - 0.5 * size, tipY - 0.85 * size);
-        ctx.lineTo(tipX, tipY);
-        ctx.lineTo(centerX - 0.5 * size, tipY + 0.85 * size);
-      }
-      ctx.fillStyle = color;
-      ctx.fill();
-    }
   }
 }
 
