@@ -71,9 +71,10 @@ export class Titles {
     if (text === "…") return null;
     const width = this.#measure(text, TEXT.title * scale, true);
     const left = isOpen ? x[box] + before : x[box] + (w[box] - width) / 2;
+    const start = (isOpen ? x[box] : left) - TITLE.pad * scale; // the toggle is before the text
     for (let at = parent[box]; at >= 0; at = parent[at]) {
       const other = this.of(at);
-      if (other === null || left >= other.right || top >= other.bottom || other.top >= top + height) continue;
+      if (other === null || start >= other.right || top >= other.bottom || other.top >= top + height) continue;
       if (!isOpen) return null;
       top = other.bottom;
     }
