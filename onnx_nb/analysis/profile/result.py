@@ -256,9 +256,9 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         pairs = zip(tree.scope_parent.tolist(), tree.scope_path, strict=True)
         outer = {tree.scope_path[around] for around, path in pairs if path in table}
         layers = [path for path, share in table.items() if path and (share < _WHOLE or path not in outer)]
-        if not layers:
+        layer = max(layers, key=lambda path: table[path], default="")
+        if table.get(layer, 0.0) <= self.shares[number]:  # the kernel says more
             return f"{kernel.op} {name} takes {share} of a run of {total}"
-        layer = max(layers, key=lambda path: table[path])
         place = name if tree.scope_path[scope] in ("", layer) else f"in {quoted(shortened(tree.scope_path[scope], 60))}"
         text = f"{quoted(shortened(layer, 60))} takes {table[layer]:.0%} of a run of {total}"
         return f"{text}; the slowest kernel, {kernel.op} {place}, {share} ({duration_text(kernel.median)})"
