@@ -29,7 +29,7 @@ from onnx_nb.analysis.match.node_matching import HOW, Matching, match
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.results import Displayed, Panel, Table
-from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes
+from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes, scopes_around
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.types import ValueType
@@ -658,7 +658,7 @@ def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:
     pairs = zip(tree.node_scope[matches].tolist(), other.node_scope[there[matches]].tolist(), strict=True)
     common = Counter[tuple[int, int]]()
     for (scope, twin), count in Counter(pairs).items():
-        for pair in itertools.product(_around(tree, scope), _around(other, twin)):
+        for pair in itertools.product(scopes_around(tree, scope), scopes_around(other, twin)):
             common[pair] += count
     sizes, others = (
         upward(np.add, np.bincount(side.node_scope, minlength=len(side.scope_parent)), side.scope_parent).tolist()
@@ -671,10 +671,3 @@ def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:
             best[scope], most[scope] = twin, score
     best[0] = 0
     return np.asarray(best, np.int32)
-
-
-def _around(tree: Scopes, scope: int) -> Iterator[int]:
-    """Yield a scope and those around it."""
-    while scope >= 0:
-        yield scope
-        scope = int(tree.scope_parent[scope])

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
-from onnx_nb.analysis.profile.rows import scopes_around
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
-from onnx_nb.analysis.scopes.scopes import scopes
+from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,7 +30,7 @@ from onnx_nb.analysis.model.saved import Count, Size, read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.profile.mapping import KernelPlace, places
-from onnx_nb.analysis.profile.rows import FALLBACK, By, Split, rows, scopes_around, short, spread_of
+from onnx_nb.analysis.profile.rows import FALLBACK, By, Split, rows, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     CPU,
     Optimization,
@@ -42,7 +42,7 @@ from onnx_nb.analysis.profile.sessions import (
 )
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, Trace, read_trace
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
-from onnx_nb.analysis.scopes.scopes import scopes
+from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
     import os

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_nb.analysis.profile.mapping import calls_around, shape_nodes
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS
-from onnx_nb.analysis.scopes.scopes import scopes
+from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.profile.result import Kernel, Profile
-    from onnx_nb.analysis.scopes.scopes import Scopes
 
 By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
 Split = Literal["macs"]
@@ -50,15 +49,6 @@ def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
             row["nodes"] = len({node for kernel in kernels if not kernel.edge for node in kernel.nodes})
         table.append(row | _sums(profile, numbers))
     return sorted(table, key=lambda row: -row["seconds"])
-
-
-def scopes_around(tree: Scopes, scope: int) -> list[int]:
-    """Return a scope and those around it, the innermost first; none for −1."""
-    line = []
-    while scope >= 0:
-        line.append(scope)
-        scope = int(tree.scope_parent[scope])
-    return line
 
 
 def _fallback_rows(

@@ -561,3 +561,12 @@ def _with_stem(name: str, path: str) -> str:
 
 _BARE = re.compile(r"\d{1,9}(–\d{1,9})?")
 _NUMBER = re.compile(r"(.*?)(\d{1,9})")
+
+
+def scopes_around(tree: Scopes, scope: int) -> list[int]:
+    """Return a scope and those around it, the innermost first; none for −1."""
+    line = []
+    while scope >= 0:
+        line.append(scope)
+        scope = int(tree.scope_parent[scope])
+    return line
