@@ -124,7 +124,8 @@ def markdown(text: str) -> str:
     # the preset takes HTML as text and refuses links that run; a picture would ask another host
     parser = MarkdownIt("js-default").disable(["image", "lheading"])
     # rules of lists see characters, not check boxes
-    tokens = parser.parse(re.sub(r"(?m)^(\s*(?:[-*+]|\d+\.) +)\[([ xX])\] ", _checked, text))
+    text = re.sub(r"(?m)^(\s*(?:[-*+]|\d+\.) +)\[ \] ", "\\1☐ ", text)
+    tokens = parser.parse(re.sub(r"(?m)^(\s*(?:[-*+]|\d+\.) +)\[[xX]\] ", "\\1☑ ", text))
     for token in tokens:
         if token.type.startswith("heading"):
             token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"  # the title of the page is the only h1
@@ -132,7 +133,3 @@ def markdown(text: str) -> str:
             if child.type == "link_open":
                 child.attrSet("rel", "noreferrer")
     return str(parser.renderer.render(tokens, parser.options, {}))
-
-
-def _checked(box: re.Match[str]) -> str:
-    return f"{box[1]}{'☐' if box[2] == ' ' else '☑'} "

@@ -183,7 +183,8 @@ class _Walk:
             for at, value in enumerate(graph.node_outputs(node).tolist()):
                 if value < 0:
                     continue
-                source = buffer.get(self._viewed(node), -1) if at == 0 else -1
+                is_view = at == 0 and _has_trait(graph, node, "view")
+                source = buffer.get(int(graph.node_inputs(node)[0]), -1) if is_view else -1
                 if at == 0 and source < 0:
                     source = self._overwritten(node, value, step, buffer, ends)
                 buffer[value] = source if source >= 0 else value
@@ -221,10 +222,6 @@ class _Walk:
                 todo += [(maker, False) for maker in before.get(node, ()) if maker not in history]
         nodes = [node for node in order if not graph.folded[node]]
         return np.asarray(nodes if len(nodes) == len(members) else members, np.int32)  # on cycles: any order
-
-    def _viewed(self, node: int) -> int:
-        """Return the value whose memory the first output of a node shares; −1 if it has its own."""
-        return int(self._graph.node_inputs(node)[0]) if _has_trait(self._graph, node, "view") else -1
 
     def _overwritten(self, node: int, output: int, step: int, buffer: dict[int, int], ends: dict[int, int]) -> int:
         """Return the buffer of a node's first input if its output takes its place; −1 if not."""

@@ -357,7 +357,8 @@ class Operations:
                 self._end_cost(operation, value, node, op, source[node]) if is_last == (value == last) else np.inf
                 for value, node, op in zip(tensors, makers, ops, strict=True)
             ]
-            here = self._known_before(operation.value)
+            roots, _ = self.starts(operation.value, self.known)
+            here = {self.known[root] for root in roots if root >= 0}
             ends = [cost + OTHER_INPUTS_COST * (not reads <= here) for cost, reads in zip(ends, there, strict=True)]
             if is_last:
                 ends[-1] = 0.0
@@ -438,11 +439,6 @@ class Operations:
         if self._is_same(operation) or not has_data:
             return 0.0
         return OMITTED_COST if is_layout(operation.name) else MISPLACED_COST
-
-    def _known_before(self, number: int) -> set[int]:
-        """Return the tensors of the nearest known values that a value was computed from."""
-        roots, _ = self.starts(number, self.known)
-        return {self.known[root] for root in roots if root >= 0}
 
     def _settled(self, pairs: Sequence[tuple[FunctionCall, int]]) -> dict[int, int]:
         """Return the pairs whose sides were computed from the same known values, and note them as known."""

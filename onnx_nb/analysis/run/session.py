@@ -405,7 +405,11 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
     if not value.has_value():
         return None
     if not value.is_tensor():
-        return _elements(value, value.data_type())
+        element = element_type(value.data_type())
+        if element is None:
+            message = f"onnxruntime cannot convert a value of type {value.data_type()} to an array."
+            raise OnnxNbError(message, advice="Run the model with only such outputs: then they are Python's own.")
+        return _opener(element).run(["y"], {"x": value})[0]
     data_type = value.element_type()
     dtype = numpy_dtype(data_type)
     if dtype is None or dtype.kind == "O" or value.device_name() != "cpu":
@@ -435,15 +439,6 @@ class _ValueMemory:
 def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
     """Return whether onnxruntime cannot exchange such arrays with numpy: bfloat16, float8, int4 and so on."""
     return dtype is not None and dtype.isbuiltin == 2
-
-
-def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
-    element = element_type(kind)
-    if element is None:
-        message = f"onnxruntime cannot convert a value of type {kind} to an array."
-        raise OnnxNbError(message, advice="Run the model with only such outputs: then they are Python's own.")
-    arrays: list[Any] = _opener(element).run(["y"], {"x": value})[0]
-    return arrays
 
 
 @functools.cache

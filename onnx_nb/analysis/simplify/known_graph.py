@@ -183,15 +183,11 @@ class KnownGraph:
             for value in self.subgraph_outputs[number]:
                 self.output_count[value] += 1
         self._by_id: dict[int, Op] = {}
-        self._read_ops([key[0] for key in identify(graph, ids)])
-
-    def _read_ops(self, ids: Sequence[int]) -> None:
-        graph = self.graph
         # nodes in topological order; a longer place leaves room for nodes that leave a subgraph
         place = np.arange(graph.node_count)
         place[graph.order] = np.arange(len(graph.order))
-        rows = zip(graph.nodes, ids, graph.node_subgraph.tolist(), place.tolist(), strict=True)
-        for number, (proto, id_, subgraph, at) in enumerate(rows):
+        rows = zip(graph.nodes, identify(graph, ids), graph.node_subgraph.tolist(), place.tolist(), strict=True)
+        for number, (proto, (id_, *_), subgraph, at) in enumerate(rows):
             inputs, outputs = graph.node_inputs(number).tolist(), graph.node_outputs(number).tolist()
             self._join(proto, id_, inputs, outputs, subgraph=subgraph, place=(at,), bodies=graph.bodies(number))
 

@@ -155,7 +155,9 @@ class Rounds:
         left: Iterable[Unfolded] = ()
         for number in range(ROUNDS):
             self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
-            count = self._learn(net, model, ids)
+            graph, count = Graph.of(model), len(net.changes)
+            types = infer(graph) if self.infer else TypeWalk(graph, graph.declared).run(())
+            net.learn(types, ids if count else None)
             left = self._round(net, rules, first=number == 0)
             if len(net.changes) == count:
                 break
@@ -173,13 +175,6 @@ class Rounds:
             self.node_ids |= {(place if key == MAIN else key): numbers for key, numbers in ids.items()}
         return model
 
-    def _learn(self, net: Editor, model: Model, ids: NodeIds) -> int:
-        """Infer the types of the graph as it was last written; return the number of changes up to now."""
-        graph = Graph.of(model)
-        types = infer(graph) if self.infer else TypeWalk(graph, graph.declared).run(())
-        net.learn(types, ids if net.changes else None)
-        return len(net.changes)
-
     def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> Iterable[Unfolded]:
         """Fold and rewrite one graph until nothing changes; return the nodes that were not folded."""
         net.run([rule for rule in RULES if rule.name == "extract_constants"])
@@ -195,17 +190,14 @@ class Rounds:
             if self.fold:
                 folding.constants()
                 self._keep(net, "fold constants")
-            self._apply(net, rules)
+            rules_redundancy.merge_constants(net)
+            for late in (False, True):
+                batch = [rule for rule in rules if (rule.name in _LATE) == late]
+                net.run(batch, lambda number: self.tell(0.3, f"{number} nodes to look at"))
+            rules_redundancy.remove_unused_nodes(net)
+            self._keep(net, "rewrite")
         self._spent = folding.spent
         return folding.left.values()
-
-    def _apply(self, net: Editor, rules: Sequence[Rule]) -> None:
-        rules_redundancy.merge_constants(net)
-        for late in (False, True):
-            batch = [rule for rule in rules if (rule.name in _LATE) == late]
-            net.run(batch, lambda count: self.tell(0.3, f"{count} nodes to look at"))
-        rules_redundancy.remove_unused_nodes(net)
-        self._keep(net, "rewrite")
 
     def _keep(self, net: Editor, what: str) -> None:
         """Keep the model as a step if something changed."""

@@ -73,7 +73,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         **_scope_columns(graph, tree, table),
     }
     arrays |= _differences(graph, tree, arrays, table)
-    arrays |= {name: _narrow(arrays[name]) for name in _NARROW}
+    arrays |= {name: arrays[name].astype(np.min_scalar_type(int(arrays[name].max(initial=0)))) for name in _NARROW}
     proto = outline_of(graph.model)
     producer = (plain_text(proto.producer_name), plain_text(proto.producer_version))
     meta = {
@@ -100,11 +100,6 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         ],
     }
     return Columns(table.arrays() | arrays, meta)
-
-
-def _narrow(numbers: NDArray[np.uint32]) -> NDArray[Any]:
-    """Return numbers in the narrowest type that holds them."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any]]:
@@ -264,7 +259,9 @@ def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
     for node in np.flatnonzero(graph.is_constant).tolist():
         content = graph.attribute_bytes(node)
         if content not in constants:
-            constants[content] = table.one(_constant_literal(content))
+            entries = map(as_tensor, onnx.NodeProto.FromString(content).attribute)
+            written = (_literal(entry) for entry in entries if isinstance(entry, onnx.TensorProto))
+            constants[content] = table.one(next(written, ""))
         for value in graph.node_outputs(node).tolist():
             if value >= 0:
                 numbers[value] = constants[content]
@@ -281,11 +278,6 @@ def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto
     form = ", ".join(["%.6g" if kind.dtype[0] == "f" else "%d"] * count)
     form = f"[{form}]" if kind.shape else form
     return [form % row for row in zip(*[iter(numbers)] * count, strict=True)]
-
-
-def _constant_literal(content: bytes) -> str:
-    weights = (as_tensor(entry) for entry in onnx.NodeProto.FromString(content).attribute)
-    return next((_literal(weight) for weight in weights if isinstance(weight, onnx.TensorProto)), "")
 
 
 def _literal(tensor: onnx.TensorProto) -> str:
