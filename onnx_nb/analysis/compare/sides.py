@@ -90,7 +90,10 @@ class Running:
                 taker.take(at, value, array, permanent=True)
             yield 1.0
         elif values:
-            yield from self._steps(feed, values, at, taker)
+            if self._runs is None or self._runs[0] != values:
+                self._runs = (values, *self._windows(values))
+            _, windows, original = self._runs
+            yield from windows.steps(fed(graph.model, feed.inputs), _SideSink(windows.graph, original, at, taker))
 
     def arrays(self, feed: Feed, values: frozenset[int]) -> Mapping[int, NDArray[Any]]:
         """Return values of a feed, which stay in memory until the next one."""
@@ -103,12 +106,6 @@ class Running:
                 arrays = {value: recording[name] for value, name in names.items() if name in recording.array_names}
             self._arrays = feed, values, arrays
         return self._arrays[2]
-
-    def _steps(self, feed: Feed, values: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
-        if self._runs is None or self._runs[0] != values:
-            self._runs = (values, *self._windows(values))
-        _, windows, original = self._runs
-        yield from windows.steps(fed(self.graph.model, feed.inputs), _SideSink(windows.graph, original, at, taker))
 
     def _windows(self, values: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
         graph = self.graph

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from onnx_nb.analysis.profile.result import Kernel, Profile
+    from onnx_nb.analysis.profile.result import Profile
 
 Floats = NDArray[np.float64]
 ChangeBy = Literal["nodes", "operator", "scope"]
@@ -273,7 +273,10 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
             for kernel in side
             for node in kernel.opened or kernel.nodes
         }
-        ops, providers = ([_joined(side, field) for side in sides] for field in ("op", "provider"))
+        ops, providers = (
+            [", ".join(dict.fromkeys(getattr(kernel, field) for kernel in side)) for side in sides]
+            for field in ("op", "provider")
+        )
         return ProfileChange(
             verdict=verdict,
             name=name,
@@ -298,10 +301,6 @@ def _settings(profile: Profile) -> dict[str, str]:
         "nodes": str(profile.graph.node_count),
         **profile.made_with,
     }
-
-
-def _joined(kernels: Sequence[Kernel], field: str) -> str:
-    return ", ".join(dict.fromkeys(getattr(kernel, field) for kernel in kernels))
 
 
 def _keys(profile: Profile, number: int, by: ChangeBy) -> list[str]:
