@@ -105,7 +105,7 @@ def test_a_tab_survives_a_reload_and_follows_its_file(lab: JupyterPage) -> None:
     copied(lab, "folder/before.onnx")
     graph = GraphWidget(lab.browse().double_click("folder").double_click("before.onnx").document())
     graph.click("r13")
-    graph.root.get_by_role("button", name="Across").click()
+    graph.root.get_by_role("button", name="Turn").click()
     lab.kernel.expect(f"{GRAPH}.direction", "right")
     pid = lab.kernel.evaluate("__import__('os').getpid()")
     lab.page.reload()

@@ -160,7 +160,7 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
         side.expect("view.state.hits.length", 20)
 
     # alone again
-    pair.root.get_by_role("button", name="In step").click()
+    pair.root.get_by_role("button", name="Linked views").click()
     lab.kernel.expect("p.synced", False)
     expect(pair.root.get_by_role("button", name="Fit")).to_have_count(2)
     pair.reference.rest()

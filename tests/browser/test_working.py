@@ -286,7 +286,7 @@ def test_fingers_move_zoom_and_select(browser: Browser, tmp_path: Path) -> None:
     await_value(lambda: distance(graph, "node_b", "node_c") > 1.5 * apart, wanted=True, what="zoomed by a pinch")
 
     graph.root.get_by_role("button", name="Fit").click()
-    graph.root.get_by_role("button", name="Select", exact=True).click()
+    graph.root.get_by_role("button", name="Select boxes").click()
     graph.rest()
     box = graph.root.locator(".onnx-nb-canvas").bounding_box()
     assert box is not None

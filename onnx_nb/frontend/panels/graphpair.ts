@@ -83,7 +83,7 @@ export function createGraphPair(
     synchronizer.enabled = on;
     lead(synchronizer.leader);
   };
-  const toggle = button("In step", () => setSync(!synchronizer.enabled), signal, {
+  const toggle = button("Linked views", () => setSync(!synchronizer.enabled), signal, {
     title: "Move, zoom, open and search both graphs together",
     "aria-pressed": options.synced,
   });

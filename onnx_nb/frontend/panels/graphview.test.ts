@@ -155,14 +155,14 @@ describe("a graph view", () => {
     const view = show();
     const at = (name: string): { x: number; y: number } => view.locate(name, "node") ?? { x: 0, y: 0 };
     expect(at("act").y).toBeGreaterThan(at("enc/mm").y);
-    buttonIn(root, "Across").click();
+    buttonIn(root, "→").click();
     expect(at("act").x).toBeGreaterThan(at("enc/mm").x);
     expect(host.patches.at(-1)).toEqual({ direction: "right" });
     press("t");
     expect(view.state.direction).toBe("down");
     const told = host.patches.length;
     view.apply({ direction: "right" });
-    expect(buttonIn(root, "Down")).toBeDefined();
+    expect(buttonIn(root, "↓")).toBeDefined();
     expect(host.patches.length).toBe(told);
   });
 

@@ -16,6 +16,14 @@ const GRAIN = 2;
 /** Maximum stretch of the map of a long thin graph, on which nothing could be seen otherwise. */
 const STRETCH = 4;
 
+/** Share of the graph in view above which no map is shown. */
+const MOST = 0.7;
+
+/** Returns the share of a span that is inside another one. */
+function share(start: number, size: number, from: number, length: number): number {
+  return Math.max(0, Math.min(start + size, from + length) - Math.max(start, from)) / Math.max(1, length);
+}
+
 /** @param move receives the world point to bring to the middle */
 export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: number) => void, signal: AbortSignal) {
   const ctx = canvas.getContext("2d");
@@ -80,8 +88,8 @@ export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: nu
     update(scene: Scene, index: HitIndex, theme: Theme, camera: Camera, view: Size): void {
       const area = visible(camera, view);
       const { x, y, w, h } = scene.bounds;
-      // no map is needed while everything is visible
-      canvas.hidden = area.x <= x && area.y <= y && area.x + area.w >= x + w && area.y + area.h >= y + h;
+      // a map of what is mostly in view would only cover it
+      canvas.hidden = share(area.x, area.w, x, w) * share(area.y, area.h, y, h) > MOST;
       if (canvas.hidden || ctx === null) return;
       const dpr = window.devicePixelRatio || 1;
       if (lastDrawing?.scene !== scene || lastDrawing.theme !== theme) {

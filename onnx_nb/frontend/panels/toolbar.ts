@@ -24,14 +24,13 @@ export function createToolbar(
   const allOpen = (): boolean => state().open.size === columns.scopeCount;
   const fit = press("Fit", "Show the whole graph (f)", () => dispatch({ type: "fit" }));
   const gather = press(
-    "Select",
+    "⬚",
     "Drag to select boxes, click to add one (v); or drag with Shift",
     () => dispatch({ type: "gathering", gathering: !state().gathering }),
-    unpressedAttributes,
+    { ...unpressedAttributes, "aria-label": "Select boxes" },
   );
-  const turn = press("Across", "Draw from left to right, or from top to bottom (t)", () =>
-    dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" }),
-  );
+  const flip = (): void => dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" });
+  const turn = press("→", "Draw from left to right, or from top to bottom (t)", flip, { "aria-label": "Turn" });
   const expand = press("Expand all", "Open all scopes (Shift+E), close them (Shift+C)", () =>
     dispatch({ type: allOpen() ? "collapseAll" : "expandAll" }),
   );
@@ -61,7 +60,7 @@ export function createToolbar(
       for (const panel of [searchBox, bookmarks, breadcrumbs]) panel.update(state);
       gather.setAttribute("aria-pressed", String(state.gathering));
       expand.textContent = allOpen() ? "Collapse all" : "Expand all";
-      turn.textContent = state.direction === "down" ? "Across" : "Down";
+      turn.textContent = state.direction === "down" ? "→" : "↓";
     },
   };
 }
