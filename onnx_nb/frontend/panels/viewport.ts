@@ -116,7 +116,8 @@ export class Viewport {
       if (root.dataset.state === "drawn") this.#requestTime = null; // it is on the screen
     };
     const { start, onFailure, maxBlockingMs } = options;
-    const size = (): cameras.Size => this.#control.view;
+    // two graphs side by side have one layout, whatever the size of each
+    const size = (): cameras.Size => (options.statuses === null ? this.#control.view : { w: 0, h: 0 });
     this.#loader = new SceneLoader(view, start, { ready, onUnchanged, onFailure, size }, maxBlockingMs);
     const name = elide(columns.meta.name || "model", 80);
     this.#canvas = el("canvas.onnx-nb-canvas", {
