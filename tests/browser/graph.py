@@ -55,7 +55,8 @@ class GraphWidget:
         await_rest(self.page)
 
     def reveal(self, name: str, kind: Kind | None = None) -> None:
-        """Open the scopes around an item and bring it into view."""
+        """Open the scopes around an item and bring it into view, on a page that may have been scrolled."""
+        self.root.evaluate("root => root.querySelector('canvas').scrollIntoViewIfNeeded()")
         self.call("await view.reveal(args[0], args[1] ?? undefined);", name, kind)
 
     def find(self, name: str, kind: Kind | None = None) -> tuple[float, float] | None:

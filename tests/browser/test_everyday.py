@@ -268,6 +268,7 @@ def test_hundreds_of_changes_are_listed_by_rule_and_place_and_undone_by_kind(lab
     source = f"import onnx_nb\np = onnx_nb.SimplificationPanel(onnx_nb.simplify({str(path)!r}))\np"
     lab.open(lab.server.write("changes.ipynb", source)).run_all()
     panel = lab.widget("simplification")
+    panel.get_by_role("button", name="Changes (").click()
     grid = panel.get_by_role("grid", name="Changes")
     rows, changes = (
         int(grid.get_attribute("aria-rowcount") or 0) - 1,

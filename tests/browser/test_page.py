@@ -120,8 +120,10 @@ def test_a_simplification_is_one_page_from_disk(offline: Page, tmp_path: Path) -
     root = offline.locator('.onnx-nb[data-widget="simplification"]')
     expect(root).to_have_attribute("data-state", "drawn")
     expect(root).to_contain_text("Verified")
+    root.get_by_role("button", name="Changes (").click()
     root.get_by_role("grid", name="Changes").locator("[data-row]").first.click()
-    expect(root.get_by_label("Change", exact=True)).to_contain_text(panel.simplification.changes[0].rule)
+    # the other rules remove constants only, which are drawn inside the nodes that read them
+    expect(root.get_by_label("Change", exact=True)).to_contain_text("fuse_bn_into_conv")
     for name in ("Save…", "Undo"):
         expect(root.get_by_role("button", name=name).first).to_be_disabled()
     expect(root.get_by_role("button", name="Save…")).to_have_attribute("title", re.compile("no kernel"))

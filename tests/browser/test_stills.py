@@ -49,7 +49,7 @@ CELLS = {
     ),
     "simplification": (
         FOLDED,
-        {"Changes (2)", "Before", "original", "Identity", "− removed", "✓ Verified"},
+        {"Changes (2)", "eliminate_identity", "original", "Identity", "− removed", "✓ Verified"},
     ),
     "diff": ("onnx_nb.diff(exact, rough)", {"enc.5.w", "exact", "rough"}),
     "summary": ("onnx_nb.ModelSummary(chain)", {"v0", "v40", "Sigmoid"}),
