@@ -119,6 +119,9 @@ class ModelGraph(GraphWidget):
     edits: Edit | None = None
     """The edits made by clicks, as `onnx_nb.edit` returns them; ``None`` before the first."""
 
+    simplification: Simplification | None = None
+    """The result of the button *Simplify*; ``None`` before."""
+
     def __init__(self, model: ModelLike, **traits: Any) -> None:
         SharedCode.this()  # the browser compiles it while what follows is imported and computed
         from onnx_nb.analysis.view.graph_columns import columns
@@ -128,7 +131,6 @@ class ModelGraph(GraphWidget):
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
         self._result: Model | None = None
-        self.simplification: Simplification | None = None
         alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
         table = columns(self.model).to_bytes()
         super().__init__(alt, {"columns": table}, _digest=blake2b(table, digest_size=16).hexdigest(), **traits)

@@ -176,7 +176,7 @@ class OverlayReply(Wire):
 
 
 class CaptureReply(Wire):
-    """What a run of the model read."""
+    """The result of a capture."""
 
     message: str
     origin: int | None = None

@@ -1,7 +1,6 @@
 /** The bar at the bottom: chosen inputs and outputs as chips, size of the extraction, missing inputs, and buttons. */
 
 import { bytes, countOf } from "../scene/formatting.ts";
-import { CLEAN } from "../scene/overlay.ts";
 import type { State } from "../scene/state.ts";
 import { button, el, elide, fillings } from "../ui/dom.ts";
 import { type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
@@ -72,13 +71,12 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
     update(state) {
       const before = lastState;
       lastState = state;
-      const { boundary, plan, busy, done, outcome } = state;
+      const { boundary, plan, busy, done, outcome, isAlarm } = state;
       if (before?.boundary !== boundary || before?.plan !== plan) fill(state);
-      const isSick = state.overlay?.spreads === true && state.overlay.leavesOut(CLEAN);
-      const sign = isSick ? "⚠" : "✓";
+      const sign = isAlarm ? "⚠" : "✓";
       const text = busy ?? (outcome !== "" ? `${sign} ${outcome}` : host.live ? advice(state) : host.reason);
-      message.classList.toggle("onnx-nb-fine", busy === null && outcome !== "" && !isSick);
-      message.classList.toggle("onnx-nb-bad", busy === null && outcome !== "" && isSick);
+      message.classList.toggle("onnx-nb-fine", busy === null && outcome !== "" && !isAlarm);
+      message.classList.toggle("onnx-nb-bad", busy === null && outcome !== "" && isAlarm);
       if (message.textContent !== text) {
         message.textContent = elide(text, 240);
         message.title = text.slice(0, 4000);

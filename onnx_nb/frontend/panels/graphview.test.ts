@@ -396,6 +396,10 @@ describe("capture", () => {
     expect(view.state.overlay?.leavesOut(2)).toBe(true);
     expect(view.state.overlay?.leavesOut(1)).toBe(false);
     expect([...root.querySelectorAll(".onnx-nb-top li")].map((row) => row.textContent)).toEqual(["enc MatMul"]);
+    expect(text(".onnx-nb-extract")).toContain("⚠ captured");
+    buttonIn(root, "Time").click();
+    await settle();
+    expect(text(".onnx-nb-extract"), "other work is no alarm, whatever the colors").toContain("✓ 90% of 1 ms");
   });
 });
 

@@ -38,7 +38,7 @@ async function submodelOf(reply: Extraction, boundary: Boundary, origin: Submode
 function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {
   return () => {
     dispatch({ type: "extracted", submodel });
-    dispatch({ type: "finished", outcome: message });
+    dispatch({ type: "finished", outcome: message, isAlarm: false });
   };
 }
 
@@ -78,7 +78,7 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
   /** the model has been measured */
   let isTimed = false;
   const fail = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
-  const finish = (text: string): void => dispatch({ type: "finished", outcome: text });
+  const finish = (outcome: string, isAlarm = false): void => dispatch({ type: "finished", outcome, isAlarm });
 
   const run = createQueue(host, dispatch, task, fail);
 
@@ -87,7 +87,7 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
     const round = coloring();
     const request = host.overlay?.(by, round);
     if (request === undefined) return;
-    const done = (data: Overlay["data"]): void => dispatch({ type: "overlay", overlay: Overlay.of(data), color: by });
+    const done = (data: Overlay["data"]): void => dispatch({ type: "overlay", overlay: new Overlay(data), color: by });
     settle(request, round, done, (error) => isRestored || fail(error));
   };
 
@@ -135,14 +135,13 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
         const { message, origin } = await values.capture(value, progress, round);
         return () => {
           dispatch({ type: "captured", all: value === null });
-          finish(message);
           if (origin != null) {
             const target: Target = { kind: "tensor", id: origin };
             color("NaN");
             dispatch({ type: "select", target });
             dispatch({ type: "reveal", target });
-            finish(message);
           } else if (by !== undefined) color(by);
+          finish(message, origin != null); // after the selection, which clears the last outcome
         };
       });
     },

@@ -147,7 +147,7 @@ export interface OverlayReply {
   readonly labels?: readonly string[];
 }
 
-/** What a run of the model read. */
+/** The result of a capture. */
 export interface CaptureReply {
   readonly message: string;
   /** the first tensor with NaN or Inf */

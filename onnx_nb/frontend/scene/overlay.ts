@@ -17,7 +17,7 @@ export interface Range {
 
 /** Labels of where NaN begins, and the position of the one where all is finite, as `analysis/view/overlays.py` has them. */
 const BIRTH = "begins here";
-export const CLEAN = 2;
+const CLEAN = 2;
 
 export const FULL_RANGE: Range = { from: 0, to: 1 };
 
@@ -30,19 +30,12 @@ export class Overlay {
 
   constructor(
     data: OverlayData,
-    range: Range = FULL_RANGE,
+    range: Range = initialRange(data),
     ends: readonly [number, number] = endsOf(data, data.nodes),
   ) {
     this.data = data;
     this.range = range;
     [this.min, this.max] = ends;
-  }
-
-  /** Returns the same with what matters in view: where NaN begins and spreads, if it does. */
-  static of(data: OverlayData): Overlay {
-    const overlay = new Overlay(data);
-    const isNeeded = overlay.spreads && data.nodes.some((x) => x < CLEAN);
-    return isNeeded ? overlay.withRange(overlay.rangeOf(0, CLEAN)) : overlay;
   }
 
   /** its labels say where NaN begins (0), where it is (1), and where all is finite */
@@ -119,6 +112,12 @@ export class Overlay {
     const [mantissa, unit] = scaleToUnit(x, units);
     return `${formatNumber(mantissa, DIGITS)}${unit}`;
   }
+}
+
+/** Returns the whole scale, or where NaN begins and spreads, if it does. */
+function initialRange({ labels, nodes }: OverlayData): Range {
+  const isSick = labels?.[0] === BIRTH && nodes.some((x) => x < CLEAN);
+  return isSick ? { from: 0, to: CLEAN / labels.length } : FULL_RANGE;
 }
 
 function endsOf({ scale }: OverlayData, numbers: ArrayLike<number>): [number, number] {

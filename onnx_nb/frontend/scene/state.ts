@@ -72,6 +72,7 @@ export interface State {
   readonly done: number | null;
   /** what the last request did, until something else is done; "" for nothing */
   readonly outcome: string;
+  readonly isAlarm: boolean;
   readonly error: { readonly message: string; readonly advice: string } | null;
   readonly live: boolean;
 }
@@ -103,7 +104,7 @@ export type Action =
   | { readonly type: "range"; readonly range: Range }
   | { readonly type: "captured"; readonly all: boolean }
   | { readonly type: "busy"; readonly busy: string | null; readonly done?: number }
-  | { readonly type: "finished"; readonly outcome: string }
+  | { readonly type: "finished"; readonly outcome: string; readonly isAlarm: boolean }
   | { readonly type: "error"; readonly error: State["error"] }
   | { readonly type: "live"; readonly live: boolean };
 
@@ -157,6 +158,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     busy: null,
     done: null,
     outcome: "",
+    isAlarm: false,
     error: null,
     live: true,
   };
