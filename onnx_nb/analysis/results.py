@@ -34,14 +34,17 @@ class Panel(NamedTuple):
 
 
 class StillTable(NamedTuple):
-    """A table of a `Still`: its rows are texts, of which a page shows the first."""
+    """A table of a `Still`: its rows are texts, of which a page or a terminal shows the first."""
 
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    noun: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    noun: str = "row"
     """What a row is."""
     labels: int = 1
     """Number of columns that are left-aligned; the others are numbers."""
+    title: str = ""
+    alarms: Sequence[bool] = ()
+    """Whether each row tells of a fault."""
 
 
 class Still(NamedTuple):
@@ -49,10 +52,12 @@ class Still(NamedTuple):
 
     message: str
     facts: str = ""
-    tables: tuple[StillTable, ...] = ()
+    tables: Sequence[StillTable] = ()
     steps: tuple[str, ...] = ()
     histogram_of: str = ""
     """Name of the tensor whose histogram is drawn above the tables."""
+    ok: bool | None = None
+    """Whether the message tells of success; ``None`` if of neither success nor failure."""
 
 
 class Displayed:

@@ -252,7 +252,8 @@ def _table(table: StillTable, most: int, longest: int) -> str:
     lines = "".join(f"<tr>{row}</tr>" for row in body)
     rest = count_text(len(table.rows) - most, f"more {table.noun}")
     more = f"<p>and {rest}</p>" if len(table.rows) > most else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>{more}"
+    title = f"<p><b>{html.escape(table.title)}</b></p>" if table.title else ""
+    return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>{more}"
 
 
 def _escaped(text: str, most: int) -> str:

@@ -29,7 +29,7 @@ from onnx_nb.analysis.formatting import count_text, number_text, printable, quot
 from onnx_nb.analysis.quantize.calibration import Calibration, marked_histogram
 from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.run.statistics import Histogram, LogHistogram
-from onnx_nb.analysis.view.result_columns import sections
+from onnx_nb.analysis.view.result_columns import point_paths, sections
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +121,7 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
         if heights and math.isfinite(heights[-1]):
             height = ends[0] if logarithmic and heights[-1] == 0 else heights[-1]
             axes.scatter([place], [height], s=34, color=BAD, linewidths=0, zorder=7)
-    _label_sections(axes, [point.name for point in comparison.points])
+    _label_sections(axes, point_paths(comparison.points))
     axes.set_ylabel(METRICS[metric].label)
     if len(series) > 1:
         look = {"ncols": 2, "frameon": False, "labelcolor": TEXT, "borderaxespad": 0.1, "fontsize": _FONT}

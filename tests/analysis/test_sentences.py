@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import onnx_nb
 from onnx_nb import OnnxNbError, types
-from onnx_nb.analysis.results import Displayed
+from onnx_nb.analysis.results import Displayed, StillTable
 from onnx_nb.analysis.view.inspection import select
 from onnx_nb.cli import document, record
 from onnx_nb.drawing.html import still_html
@@ -95,7 +95,7 @@ def texts(result: Any) -> Iterator[str]:
         json.dumps(record.record(verb, {variable: result}), allow_nan=False)
         blocks = document.BLOCKS[verb]({variable: result})
         yield from (block.text for block in blocks if isinstance(block, document.Text))
-        yield from (cell for block in blocks if isinstance(block, document.Grid) for row in block.rows for cell in row)
+        yield from (cell for block in blocks if isinstance(block, StillTable) for row in block.rows for cell in row)
         assert document.for_markdown(blocks)
         assert document.for_terminal(blocks, width=80)
 

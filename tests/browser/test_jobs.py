@@ -141,3 +141,26 @@ def test_removing_identity_nodes_takes_two_clicks(lab: JupyterPage, tmp_path: Pa
     expect(graph.root.locator(".onnx-nb-extract").first).to_contain_text("1 output agrees on 3 random feeds")
     lab.screenshot("job-identity", graph.root)
     assert lab.errors == []
+
+
+def test_the_worst_layer_of_an_int8_model_takes_no_click(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    paths = models.exported("bert", dynamo=True), models.transformed("bert", "qdq")
+    code = f"import onnx_nb\nonnx_nb.compare({str(paths[0])!r}, {str(paths[1])!r})"
+    lab.open(lab.server.write("int8.ipynb", code)).run_all()
+    panel = lab.widget("comparison")
+    rows = panel.get_by_role("grid", name="Layers").locator("[data-row]")
+    expect(rows.first).to_be_visible()
+    # a layer's share in all squares, from the table of points, in which nothing is grouped
+    lab.kernel.run(
+        "from collections import Counter\n"
+        "rows = Out[1].to_frame()\n"
+        "moves = rows.op_type.isin(['Reshape', 'Transpose', 'Slice', 'Unsqueeze', 'Expand', 'Cast'])\n"
+        "squares = rows[~moves & (rows.scope != '')].groupby('scope').isolated_rel_l2.apply(lambda x: (x**2).sum())"
+    )
+    worst = lab.kernel.evaluate("squares.idxmax()")
+    expect(panel.locator("header")).to_contain_text(f"No layer stands out: '{worst}' adds the most")
+    expect(rows.first).to_contain_text(worst)
+    expect(rows.first).to_have_attribute("aria-selected", "true")
+    expect(panel.get_by_label("Errors of the point")).to_contain_text(worst)
+    lab.screenshot(f"job-int8-{lab.theme}", panel)

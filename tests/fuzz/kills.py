@@ -155,7 +155,6 @@ WRITERS: dict[str, Write] = {
     "align.Alignment.save": lambda to, n: result("alignment", n).save(to / "a.json"),
     "calibration.Calibration.save": lambda to, n: result("calibration", n).save(to / "c.json"),
     "comparison.Comparison.save": lambda to, n: result("comparison", n).save(to / "c.npz"),
-    "comparison.Comparison.to_csv": lambda to, n: result("comparison", n).to_csv(to / "c.csv"),
     "edit.Edit.save": lambda to, n: onnx_nb.edit(proto(n)).output("z").save(to / "m.onnx", check=False),
     "overlays.Overlay.save": lambda to, n: overlay(proto(n), {"y": n, "z": 1.0}).save(to / "o.json", "netron"),
     "result.Profile.save": lambda to, n: result("profile", n).save(to / "p.json"),

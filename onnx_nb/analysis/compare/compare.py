@@ -47,6 +47,7 @@ from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, until_it_runs
+from onnx_nb.analysis.scopes.scopes import layer_of
 from onnx_nb.analysis.submodel.assembly import with_constants
 
 if TYPE_CHECKING:
@@ -343,6 +344,7 @@ class ModelProposal(Proposal):
                 nodes = int(reference.producer[value]), int(candidate.producer[option.candidate])
                 about: dict[str, Any] = {
                     "op_type": _operator(reference, value),
+                    "scope": layer_of(reference, value),
                     "difference": ", ".join(self._changes.get(nodes, ())),
                 }
                 region = nodes_between(reference, [value], by_reference.keys())[0] if has_quantizers else ()

@@ -6,10 +6,8 @@ candidate's node reads the reference's values.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
-import io
 import math
 import os
 import warnings
@@ -22,6 +20,7 @@ import numpy as np
 from onnx_nb.analysis.compare.conditions import read_all
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
+from onnx_nb.analysis.compare.rankings import layer_rows, layers_table, points_table
 from onnx_nb.analysis.compare.thresholds import (
     FACTOR_ELEMENTS,
     FACTOR_ERROR,
@@ -32,11 +31,10 @@ from onnx_nb.analysis.compare.thresholds import (
     SCALE_EXCESS,
 )
 from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
+from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text
 from onnx_nb.analysis.model import saved
-from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.tensors import listed
-from onnx_nb.analysis.results import Displayed, Moved, Table
+from onnx_nb.analysis.results import Displayed, Moved, Still, Table
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -96,7 +94,7 @@ class Point:
     node: str = ""
     """Name of the candidate's node that produces it."""
     scope: str = ""
-    """Scope in the module tree, if that is known."""
+    """Layer: path in the module tree of what computes it, or of what computes the data that it moves; "" if unknown."""
     source: str = ""
     """Line of Python source, such as ``modeling_bert.py:471``."""
     output: bool = False
@@ -324,9 +322,14 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
                 return said.format(count) if count else "The errors of no point are known."
             if count == 1:
                 return f"{name}, the only point, has an error of {_amount(errors)}."
-            return f"No point stands out: the largest error is {_amount(errors, 'the')}, at {name}."
+            text = f"the largest error is {_amount(errors, 'the')}, at {name}."
+            if not self.quantizers or not (layers := self.layers()):
+                return f"No point stands out: {text}"
+            layer = layers[0]
+            return f"No layer stands out: {quoted(layer['layer'])} adds the most, {layer['share']:.0%} of all; {text}"
         op_type = f" ({first.op_type})" if first.op_type not in ("", first.name.partition("#")[0]) else ""
-        begin = f"First differs at {quoted(first.name)}{op_type}"
+        layer_text = f"in {quoted(first.scope)} " if first.scope not in first.name else ""
+        begin = f"First differs {layer_text}at {quoted(first.name)}{op_type}"
         if first.between:
             begins = listed([*map(quoted, first.between)], str, 4)
             others = f", which includes {listed([*map(quoted, first.inside)], str, 4)}" if first.inside else ""
@@ -420,6 +423,23 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
     def has_random_feeds(self) -> bool:
         """Whether the feeds were made up."""
         return any(note.startswith("Feeds: random") for note in self.notes)
+
+    def layers(self) -> list[dict[str, Any]]:
+        """Return a row for each layer (`Point.scope`) whose isolated errors are known, the largest share first.
+
+        ``error`` is the largest relative norm of the isolated errors of its points, and ``worst`` the name of that
+        point. ``share`` is the layer's part of the sum of all squares of these norms: what a layer adds, not what
+        reaches the outputs. Points that only move data count once, with the layer that computes it.
+        """
+        return layer_rows(self)
+
+    def _still(self) -> Still:
+        """Return the layers, the points with the largest errors, and the outputs as tables."""
+        points = [point for point in self.ranked("cumulative") if point.error_size("cumulative") is not None]
+        worst = [point for point in points if not point.errors("cumulative").is_equal]
+        outputs = [point for point in points if point.output]
+        tables = points_table("Worst points", worst), points_table("Outputs", outputs)
+        return Still(self.message, repr(self), (layers_table(self.layers()), *tables))
 
     def failed(
         self, *conditions: str, which: Which = "cumulative", outputs: bool = False, **by_metric: str
@@ -517,16 +537,6 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
                     row |= {f"{prefix}{name}": errors.metric(name) if errors else math.nan for name in METRICS}
             rows.append(row)
         return rows
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write `rows` as a file of comma-separated values; raise `ModelFileError` if it cannot be written."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns)
-        writer.writeheader()
-        writer.writerows(
-            {**row, "shape": "" if row["shape"] is None else shape_text(row["shape"])} for row in self.rows()
-        )
-        write_file(path, text.getvalue().encode(), self.models or ())
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
         """Write the comparison, without the models and their values, to a file that `load` reads.

@@ -304,7 +304,8 @@ class Edit(Displayed, Table):
             "`.verify()` proves each step; `.undo(step)` and `.redo()`.",
             "`print(e.code)` is the Python that makes this model; `.save(path)` writes it.",
         )
-        table = StillTable(("Step", "Python", "What", "Proof"), rows, "step", 4)
+        alarms = [step.proof == "wrong" for step in self.steps]
+        table = StillTable(("Step", "Python", "What", "Proof"), rows, "step", 4, "", alarms)
         return Still(f"{label_of(self.original)}: {self.message}.", tables=(table,) if rows else (), steps=steps)
 
     def _do(self, verb: str, *args: Any, **kwargs: Any) -> Edit:

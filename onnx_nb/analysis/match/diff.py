@@ -28,7 +28,7 @@ from onnx_nb.analysis.match.graph_lists import Weights, attribute_label, attribu
 from onnx_nb.analysis.match.node_matching import HOW, Matching, match
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.results import Displayed, Panel, Table
+from onnx_nb.analysis.results import Displayed, Panel, Still, StillTable, Table
 from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes, scopes_around
 
 if TYPE_CHECKING:
@@ -215,6 +215,12 @@ class Diff(Displayed, Table):
     def _panel(self) -> Panel:
         """Return the widget that shows both models side by side."""
         return Panel("diff.DiffPanel", (self.reference, self.candidate, self))
+
+    def _still(self) -> Still:
+        signs = {"added": "+", "removed": "-", "changed": "~"}
+        rows = [(signs[change.what], change.kind, change.message) for change in self.changes]
+        table = StillTable(("", "Kind", "What"), rows, "difference", 3, "", [row[0] == "-" for row in rows])
+        return Still(self.message[:1].upper() + self.message[1:], tables=(table,), ok=None if self else True)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each difference."""

@@ -155,12 +155,16 @@ class Audit(Displayed, Table, panel="audit.AuditPanel"):
             (problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in self.problems
         ]
         problems.sort(key=lambda row: row[0] != "error")
-        files = [
-            (file.location, "missing" if file.nbytes is None else bytes_text(file.nbytes), str(file.tensors))
+        sizes = [
+            ["missing" if size is None else bytes_text(size) for size in (file.nbytes, file.padding, file.orphan)]
             for file in self.files
         ]
-        first = StillTable(("", "Problem", "What"), problems, "problem", 3)
-        return Still(repr(self), tables=(first, StillTable(("File", "Size", "Tensors"), files, "file")))
+        files = [(file.location, f"{file.tensors:,}", *texts) for file, texts in zip(self.files, sizes, strict=True)]
+        tables = (
+            StillTable(("", "Problem", "What"), problems, "problem", 3, "", [row[0] == "error" for row in problems]),
+            StillTable(("File", "Tensors", "Size", "Padding", "Unused"), files, "file"),
+        )
+        return Still(repr(self), tables=tables, ok=self.ok)
 
 
 _REWRITE: Final = "external_data.convert(model, path) writes a copy without this."

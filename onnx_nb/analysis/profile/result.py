@@ -339,14 +339,20 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         return rows(self, by, split)
 
     def _still(self) -> Still:
-        """Return the kernels as a table, the longest first."""
-        order = np.argsort(-self.shares, kind="stable").tolist()
-        rows = [
-            (kernel.name, kernel.op, duration_text(kernel.median), f"± {duration_text(kernel.spread)}", f"{share:.1%}")
-            for kernel, share in ((self.kernels[number], float(self.shares[number])) for number in order)
-        ]
-        table = StillTable(("Kernel", "Op", "Time", "Spread", "Share"), rows, "kernel", 2)
-        return Still(self.message, " · ".join(self.facts), (table,))
+        """Return scopes, operators, kernels and providers as tables, the longest first."""
+
+        def table(by: By, *columns: str) -> StillTable:
+            rows = [row for row in self.rows(by) if row[columns[0]]]
+            times = [(duration_text(row["seconds"]), f"± {duration_text(row['spread'])}") for row in rows]
+            cells = [
+                (*(str(row[name]) for name in columns), *pair, f"{row['share']:.1%}")
+                for row, pair in zip(rows, times, strict=True)
+            ]
+            return StillTable((*map(str.capitalize, columns), "Time", "Spread", "Share"), cells, by, len(columns))
+
+        tables = (table("scope", "scope", "class"), table("operator", "op"), table("kernel", "kernel", "op"))
+        providers = table("provider", "provider")
+        return Still(self.message, " · ".join(self.facts), (*tables, providers) if len(providers.rows) > 1 else tables)
 
     def to_frame(self, by: By = "kernel", *, split: Split | None = None) -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""

@@ -303,14 +303,15 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         for row in self.rows():
             odd = sum(row[key] or 0 for key in ("nan", "posinf", "neginf"))
             shape = "" if row["shape"] is None else shape_text(row["shape"])
-            numbers = (row[key] for key in ("min", "max", "mean"))
+            numbers = (row[key] for key in ("min", "max", "mean", "std"))
             texts = ("–" if x is None or math.isnan(x) else number_text(x, 4) for x in numbers)
             about = row["name"], row["op_type"] or "input", f"{row['dtype']} {shape}".strip()
-            rows.append((*about, *texts, str(odd) if odd else ""))
+            rows.append((*about, *texts, f"{odd:,}" if odd else ""))
         rows.sort(key=lambda row: not row[-1])
-        heads = ("Value", "Op", "Type", "Min", "Max", "Mean", "NaN, Inf")
+        heads = ("Value", "Op", "Type", "Min", "Max", "Mean", "Std", "NaN, Inf")
+        table = StillTable(heads, rows, "value", 3, "", [row[-1] != "" for row in rows])
         first = self.nonfinite()
-        return Still(repr(self), "" if first is None else first.message, (StillTable(heads, rows, "value", 3),))
+        return Still(repr(self), "" if first is None else first.message, (table,))
 
     @functools.cached_property
     def nodes(self) -> tuple[NodeCost, ...]:

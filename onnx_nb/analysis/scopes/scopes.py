@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.graph.dataflow import depths, followers, lines, strongly_connected, upward
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.model.model import cached
 from onnx_nb.analysis.scopes.structure import (
     CHILDREN_LIMIT,
@@ -570,3 +571,15 @@ def scopes_around(tree: Scopes, scope: int) -> list[int]:
         line.append(scope)
         scope = int(tree.scope_parent[scope])
     return line
+
+
+def layer_of(graph: Graph, value: int) -> str:
+    """Return the path of the layer that computes a value, or the data that it moves; "" where nothing names layers."""
+    tree, maker = scopes(graph), int(graph.producer[value])
+    while maker >= 0 and 0 in facts(graph.op_type(maker)).moves:
+        read = graph.node_inputs(maker).tolist()
+        if not read or read[0] < 0 or graph.producer[read[0]] < 0:
+            break
+        maker = int(graph.producer[read[0]])
+    parts = (tree.scope_path[tree.node_scope[maker]], tree.node_module.get(maker, "")) if maker >= 0 else ()
+    return "/".join(filter(None, parts))

@@ -27,7 +27,7 @@ from onnx_nb.analysis.model import external_data
 from onnx_nb.analysis.model.functions import key_of
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, listed
-from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.simplify.editor import Change
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
 from onnx_nb.analysis.simplify.verification import ATOL, RTOL, Verdict, Verification
@@ -118,6 +118,22 @@ class Simplification(Displayed, Table, panel="simplification.SimplificationPanel
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each change: the fields of `Change` by name."""
         return [asdict(change) for change in self.changes]
+
+    def _still(self) -> Still:
+        """Return the operators before and after, the rules that were applied, and what was not folded, as tables."""
+        before, after, uses = self.before, self.after, Counter(change.rule for change in self.changes)
+        names = sorted({*before, *after}, key=lambda op: after.get(op, 0) - before.get(op, 0))
+        counts = [(op, before.get(op, 0), after.get(op, 0)) for op in names]
+        rows = [(op, f"{b:,}", f"{a:,}") for op, b, a in counts if a != b]
+        by_rule = [(rule, rules()[rule], f"{count:,}") for rule, count in uses.most_common()]
+        nodes = [(node.op_type, node.node, node.why) for node in self.left]
+        tables = (
+            StillTable(("Operator", "Before", "After"), rows, "operator"),
+            StillTable(("Rule", "What it does", "Changes"), by_rule, "rule", 2),
+            StillTable(("Not folded", "Node", "Why"), nodes, "node", 3),
+        )
+        message = f"{sum(before.values()):,} → {sum(after.values()):,} nodes, {self.verdict}"
+        return Still(message, self.verification, tables, ok={"verified": True, "wrong": False}.get(self.verdict))
 
     def report(self) -> str:
         """Return a text: verification, number of uses of each rule, unfolded nodes, operators before and after."""

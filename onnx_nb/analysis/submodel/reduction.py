@@ -30,7 +30,7 @@ import onnx
 from onnx_nb.analysis import results
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError, ExtractionError, ModelFileError, OnnxNbError
-from onnx_nb.analysis.formatting import count_text, quoted, shape_text, shortened
+from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
@@ -147,8 +147,17 @@ class Reduction(results.Table, results.Displayed):
             "`onnx_nb.capture(part.model, part.feeds)` looks at each value inside the part.",
             f"`.rows()` lists {count_text(len(self.trials), 'trial')}, each with what the check said.",
         )
-        inputs = results.StillTable(("Input", "Type", "Shape"), rows, "input", 3)
-        return results.Still(self.message, tables=(inputs,), steps=steps)
+        heads = ("Trial", "Result", "Why", "Nodes", "Inputs", "Time")
+        trials = [
+            (row.phase, row.result, row.why, f"{row.nodes:,}", f"{row.inputs:,}", duration_text(row.seconds))
+            for row in self.trials
+        ]
+        alarms = [trial.result == "fails" for trial in self.trials]
+        tables = (
+            results.StillTable(("Input", "Type", "Shape"), rows, "input", 3),
+            results.StillTable(heads, trials, "trial", 3, "Calls of the check", alarms),
+        )
+        return results.Still(self.message, tables=tables, steps=steps)
 
     def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
         """Write a folder that shows the failure, and return its path.

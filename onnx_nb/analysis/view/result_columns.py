@@ -142,9 +142,12 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
     points, missing = comparison.points, comparison.unmatched
     best = [point.isolated or point.cumulative for point in points]
     of_quantizers, texts_of_quantizers = quantizer_columns(comparison)
+    layers, row_of = comparison.layers(), {point.name: row for row, point in reversed(list(enumerate(points)))}
     arrays = _metric_columns(points, progress) | _sparks(best) | of_quantizers
+    arrays |= {f"layer_{name}": np.asarray([row[name] for row in layers], np.float64) for name in ("share", "error")}
     blobs, rows = _details(comparison, details, progress)
     arrays |= {
+        "layer_point": np.asarray([row_of[row["worst"]] for row in layers], np.int32),
         "output": np.asarray([point.output for point in points], np.uint8),
         "score": comparison.scores("isolated") if comparison.has_isolated else np.full(len(points), math.nan),
         "missing_side": np.asarray([entry.side == "candidate" for entry in missing], np.uint8),
@@ -168,11 +171,12 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
             {"key": name} | {part: getattr(metric, part) for part in ("label", "higher_is_better", "logarithmic")}
             for name, metric in METRICS.items()
         ],
-        "parts": [list(section) for section in sections([point.name for point in points], 64)],
+        "parts": [list(section) for section in sections(point_paths(points), 64)],
         "left_out": len(points) - len(rows),
     }
     names = ("name", "reference", "candidate", "op_type", "matched", "node", "scope", "source", "difference")
     words = texts(points, names) | texts(missing, ("name", "reason", "op_type"), "missing_") | texts_of_quantizers
+    words["layer"] = [row["layer"] for row in layers]
     sizes = [point.error_size() for point in points]
     words["shape"] = ["" if size is None else shape_text(size.shape) for size in sizes]
     words["dtype"] = ["" if size is None else " → ".join(dict.fromkeys(size.dtypes)) for size in sizes]
@@ -278,10 +282,16 @@ def detail_columns(point: Point) -> Columns:
 
 
 def notable(comparison: Comparison) -> Point | None:
-    """Return the point to inspect first: the first divergent one, else the worst; None if all are equal."""
+    """Return the point to inspect first: the first divergent, else of the layer that adds most; None if all equal."""
     first = comparison.first_divergent()
-    worst = comparison.ranked()[:1] if first is None else [first]
+    layers = comparison.layers()[:1] if comparison.quantizers and first is None else []
+    worst = [first] if first else [comparison[row["worst"]] for row in layers] or comparison.ranked()[:1]
     return next((point for point in worst if not point.errors().is_equal), None)
+
+
+def point_paths(points: Sequence[Point]) -> list[str]:
+    """Return the path of each point: its name where that is one, else its name in its layer."""
+    return [point.name if point.scope in point.name else f"/{point.scope}/{point.name}" for point in points]
 
 
 def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:

@@ -22,6 +22,8 @@ interface Given {
   readonly quantized?: boolean;
   /** why the third point cannot be put back to float */
   readonly fixed?: string;
+  /** layer of each point, in which the third is the worst and the second comes next */
+  readonly scope?: string[];
 }
 
 /** Columns of two quantizers, of which the first clips 10 % of the values of the third point. */
@@ -61,11 +63,16 @@ function pointsOf({
   first = 2,
   quantized = false,
   fixed = "",
+  scope = names.map(() => ""),
 }: Given = {}): Points {
   const count = names.length;
+  const layers = scope.every((path) => path === "") ? [] : [scope[2], scope[1]];
   const f8 = (numbers: number[]): Float64Array => Float64Array.from(numbers);
   const arrays = new Map<string, TypedArray>([
     ["output", new Uint8Array(count)],
+    ["layer_share", f8(layers.map((_, row) => [0.9, 0.1][row]))],
+    ["layer_error", f8(layers.map((_, row) => isolated[2 - row]))],
+    ["layer_point", Int32Array.from(layers, (_, row) => 2 - row)],
     ["score", f8(isolated.map((x) => x / 1e-7))],
     ["sparks", Uint8Array.from({ length: count * 4 }, (_, at) => (at % 4 === 1 ? 255 : 0))],
     ["spark_ends", f8([-8, 0])],
@@ -98,7 +105,8 @@ function pointsOf({
     op_type: each("Linear"),
     matched: each("scope"),
     node: each(""),
-    scope: each(""),
+    scope,
+    layer: layers,
     source: each("bert.py:7"),
     difference: each(""),
     shape: each("2×3"),
@@ -168,6 +176,7 @@ const show = (points: Points, options: Partial<ComparisonOptions> = {}): Compari
   createComparison(root, points, { detail: () => Promise.resolve(detailOf()), ...options }, signal);
 const tableIn = (label: string): HTMLElement =>
   root.querySelector(`[role=grid][aria-label^="${label}"]`) as HTMLElement;
+const rowsOf = (label: string): HTMLElement[] => [...tableIn(label).querySelectorAll<HTMLElement>("[data-row]")];
 const shown = (label = "Points"): string[] =>
   [...tableIn(label).querySelectorAll<HTMLElement>("[data-row]")].map(
     (row) => row.firstElementChild?.textContent ?? "",
@@ -202,7 +211,7 @@ describe("the panel of a comparison", () => {
 
   it("filters by any metric of either error, with its unit, and NaN on one side is worse than any bound", async () => {
     show(pointsOf({ states: [1, 2, 2, 3] }));
-    const field = root.querySelector("input[type=search]") as HTMLInputElement;
+    const field = root.querySelector("[aria-label='Filter the points']") as HTMLInputElement;
     const filtered = async (text: string): Promise<string[]> => {
       field.value = text;
       field.dispatchEvent(new Event("input", { bubbles: true }));
@@ -215,6 +224,20 @@ describe("the panel of a comparison", () => {
     expect(await filtered("cumulative_sqnr > 20")).toEqual([EVIL, "a", "b"]);
     expect(await filtered("rel_l2 >= 1 %")).toEqual([EVIL, "d"]);
     expect(await filtered("cumulative_rel_l2<1%")).toEqual(["a", "b"]);
+  });
+
+  it("opens at the layers, the largest share first, and follows the chosen point", () => {
+    show(pointsOf({ scope: ["stem", "stem", "head/fc", "head/fc"] })).choose("b");
+    expect(tableIn("Layers").hidden).toBe(false);
+    expect(tableIn("Points").hidden).toBe(true);
+    const [head, stem] = rowsOf("Layers");
+    expect(head.textContent).toContain("90.0%");
+    expect(stem.getAttribute("aria-selected")).toBe("true");
+    head.click();
+    expect(tableIn("Points").querySelector("[aria-selected=true]")?.textContent).toContain(EVIL);
+    expect(head.getAttribute("aria-selected")).toBe("true");
+    buttonIn(root, "Points (4)").click();
+    expect(tableIn("Points").hidden).toBe(false);
   });
 
   it("stays in order of execution if isolated errors are unknown", () => {
@@ -370,7 +393,6 @@ describe("the panel of a quantized candidate", () => {
     { name: "d", nodes: ["n3"], sqnr: "Infinity", kl: "NaN", top1: 1 },
   ];
   const tab = (name: string): void => buttonIn(root, name).click();
-  const rowsOf = (label: string): HTMLElement[] => [...tableIn(label).querySelectorAll<HTMLElement>("[data-row]")];
   const curve = (): HTMLElement => root.querySelector("[aria-label='Outputs against regions in float']") as HTMLElement;
   const options = (calls: unknown[] = []): Partial<ComparisonOptions> => ({
     steps: STEPS,

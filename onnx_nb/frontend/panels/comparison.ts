@@ -3,10 +3,19 @@
 import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
 import { type Details, ERROR_KINDS, type ErrorKind, type Points, STATE } from "../protocol/comparison.ts";
-import { countOf, integer, magnitude } from "../scene/formatting.ts";
+import { countOf, integer, magnitude, percent } from "../scene/formatting.ts";
 import { button, choice, el, elide, fillings, svg } from "../ui/dom.ts";
 import { createMenu, item, type Menu } from "../ui/menu.ts";
-import { createTableTabs, csvOf, numbers, type RowColumn, Table, type TableColumn, texts } from "../ui/table.ts";
+import {
+  barColumn,
+  createTableTabs,
+  csvOf,
+  numbers,
+  type RowColumn,
+  Table,
+  type TableColumn,
+  texts,
+} from "../ui/table.ts";
 import { createTaskBar, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { download } from "./export.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
@@ -64,6 +73,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     if (row === chosenRow) return;
     chosenRow = row;
     table.choose(row);
+    layers.choose(points.layerOf(row));
     chart.plot.choose(row);
     detail.show(row);
     if (row >= 0) announce(`${points.text("name", row)}, ${chart.errorsOf(row)}`);
@@ -90,16 +100,17 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     signal,
   );
   const scales = createScales(points, options, whatIf, title, signal);
-  const [table, missing] = tablesOf(points, title, pick, () => detail.element.focus(), signal);
+  const [layers, table, missing] = tablesOf(points, title, pick, () => detail.element.focus(), signal);
   const turn = (tab: number): void => {
-    const floats = whatIf !== null && tab === 3;
+    const floats = whatIf !== null && tab === 4;
     chart.element.hidden = floats;
     if (whatIf !== null) whatIf.chart.hidden = !floats;
-    if (scales !== null) scales.detail.hidden = tab !== 2;
-    detail.element.hidden = scales !== null && tab === 2;
+    if (scales !== null) scales.detail.hidden = tab !== 3;
+    detail.element.hidden = scales !== null && tab === 3;
   };
   const tabs = createTableTabs(
     [
+      ["Layers", points.layers, layers],
       ["Points", points.count, table],
       ["Unmatched", points.missingCount, missing],
       ...(scales === null ? [] : [["Scales", points.quantizers, scales.table] as const]),
@@ -109,8 +120,9 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     turn,
   );
   whatIf?.show(options.steps ?? []);
-  tabs.show(points.count === 0 && points.missingCount > 0 ? 1 : 0);
-  tabs.buttons[1].disabled = points.missingCount === 0;
+  tabs.buttons[0].hidden = points.layers < 2;
+  tabs.buttons[2].disabled = points.missingCount === 0;
+  tabs.show(points.layers > 1 ? 0 : points.count === 0 && points.missingCount > 0 ? 2 : 1);
   const content = {
     svg: () => chart.plot.svg(about.message),
     png: () => chart.plot.png(about.message),
@@ -158,18 +170,21 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   };
 }
 
-/** Creates the tables of the points and of the values without one. */
+/** Creates the tables of the layers, of the points, and of the values without one. */
 function tablesOf(
   points: Points,
   title: string,
   onChoose: (row: number) => void,
   onActivate: () => void,
   signal: AbortSignal,
-): [Table, Table] {
+): [Table, Table, Table] {
   const sorting = points.about.isolated ? { sorting: { key: "score", descending: true } } : {};
   const pointOptions = { label: `Points of ${title}`, noun: "point", count: points.count, ...sorting };
   const valueOptions = { label: `Unmatched values of ${title}`, noun: "value", count: points.missingCount };
+  const goTo = (layer: number): void => onChoose(layer < 0 ? -1 : points.of("layer_point")[layer]);
+  const layerOptions = { label: `Layers of ${title}`, noun: "layer", count: points.layers };
   return [
+    new Table({ ...layerOptions, columns: layerColumns(points), onChoose: goTo, onActivate }, signal),
     new Table(
       { ...pointOptions, columns: pointColumns(points), hidden: judgedColumns(points), onChoose, onActivate },
       signal,
@@ -437,6 +452,20 @@ function noteOf(points: Points): string {
     if (ERROR_KINDS.some((kind) => points.state(kind, row) > STATE.EQUAL)) return "";
   }
   return `All ${countOf(points.count, "point")} are equal, to the last bit.`;
+}
+
+function layerColumns(points: Points): readonly TableColumn[] {
+  const [share, error] = ["layer_share", "layer_error"].map((name) => points.of(name) as Float64Array);
+  const worst = (name: string) => (layer: number) => points.text(name, points.of("layer_point")[layer]);
+  const hint = "Part of what all layers add: of the sum of the squares of their isolated errors";
+  return [
+    texts("layer", "Layer", [180, 3], (layer) => points.text("layer", layer), { names: true }),
+    barColumn(share, () => "var(--nb-accent)", 1),
+    numbers("share", "Share", [56, 0.3], share, percent, { hint }),
+    numbers("error", "Isolated", [58, 0.4], error, magnitude, { hint: ISOLATED }),
+    texts("op", "Op", [72, 0.9], worst("op_type"), { spare: 0.5 }),
+    texts("worst", "Worst point", [120, 1], worst("name"), { names: true, spare: 2 }),
+  ];
 }
 
 function missingColumns(points: Points): readonly TableColumn[] {

@@ -192,6 +192,7 @@ function origin(points: Points, row: number): HTMLElement {
   const names = [points.text("name", row), points.text("candidate", row)];
   return facts(
     [
+      ["layer", names[0].includes(points.text("scope", row)) ? "" : points.text("scope", row)],
       ["made by", points.text("op_type", row) || "input of the model"],
       ["tensor", points.text("candidate", row)],
       ["reference", names.includes(reference) ? "" : reference],

@@ -5,9 +5,18 @@ import { type Extent, squarify, type Tile, type TileLayout, Tiles } from "../cha
 import { append } from "../protocol/columns.ts";
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { bytes, countOf, formatNumber, integer, seconds } from "../scene/formatting.ts";
+import { bytes, countOf, formatNumber, integer, percent, seconds } from "../scene/formatting.ts";
 import { button, el, elide, facts, paneHead, settle } from "../ui/dom.ts";
-import { createTableTabs, numbers, Table, type TableColumn, type TableOptions, texts } from "../ui/table.ts";
+import {
+  barColumn,
+  barOf,
+  createTableTabs,
+  numbers,
+  Table,
+  type TableColumn,
+  type TableOptions,
+  texts,
+} from "../ui/table.ts";
 import { download } from "./export.ts";
 
 export interface ProfileOptions {
@@ -38,7 +47,6 @@ const LEFT = 44;
 const MAX_TENSORS = 200;
 
 const time = (x: number): string => (Number.isNaN(x) ? "–" : seconds(x, 3));
-const percent = (x: number): string => `${(100 * x).toFixed(1)}%`;
 
 export function createProfile(root: HTMLElement, data: ProfileData, options: ProfileOptions, signal: AbortSignal) {
   const { about } = data;
@@ -418,16 +426,6 @@ function colorOf(data: ProfileData, category: number): string {
 }
 
 // ---------------------------------------------------------------- tables
-
-function barOf(share: number, max: number, color: string): HTMLElement {
-  const width = `${Math.max(1, (100 * share) / (max || 1)).toFixed(1)}%`;
-  return el("span.onnx-nb-hbar", { "aria-hidden": true }, el("i", { style: { width, background: color } }));
-}
-
-function barColumn(shares: Float64Array, color: (row: number) => string, spare: number): TableColumn {
-  const max = shares.reduce((a, b) => Math.max(a, b), 0);
-  return { key: "bar", title: "", width: [90, 0.8], draw: (row) => barOf(shares[row], max, color(row)), spare };
-}
 
 /** Columns that identify a kernel and its time fit into the narrowest panel; the others give way. */
 function kernelColumns(data: ProfileData): readonly TableColumn[] {

@@ -40,6 +40,8 @@ export class Points extends PackedTable {
   readonly missingCount = this.column("missing_name").length;
   /** the isolated error relative to the usual one for the kind of the point; NaN if unknown */
   readonly score = this.column("score", Float64Array);
+  /** number of layers whose errors are known, the largest share first */
+  readonly layers = this.column("layer").length;
   /** log10 of the ends of all small histograms */
   readonly sparkEnds = this.column("spark_ends");
   readonly bars = this.count === 0 ? 0 : this.column("sparks").length / this.count;
@@ -50,6 +52,7 @@ export class Points extends PackedTable {
   readonly #rowOf = new Map(
     Array.from({ length: this.count }, (_, row): [string, number] => [this.text("name", row), row]).reverse(),
   );
+  readonly #layerOf = Array.from({ length: this.layers }, (_, layer) => this.text("layer", layer));
   readonly #placeOf = new Map(Array.from(this.column("detail_row"), (row, place) => [row, place]));
 
   constructor(pack: Pack) {
@@ -87,6 +90,11 @@ export class Points extends PackedTable {
 
   missingSide(row: number): "reference" | "candidate" {
     return this.column("missing_side")[row] === 1 ? "candidate" : "reference";
+  }
+
+  /** Returns the row of the layer of a point, −1 if there is none. */
+  layerOf(row: number): number {
+    return row < 0 ? -1 : this.#layerOf.indexOf(this.text("scope", row));
   }
 
   /** Returns −1 if there is no such point. */

@@ -70,3 +70,6 @@ export function seconds(x: number, digits: number): string {
   const [factor, unit] = size < 1e-3 ? [1e6, "µs"] : size < 1 ? [1e3, "ms"] : [1, "s"];
   return `${formatNumber(x * factor, digits)} ${unit}`;
 }
+
+/** Formats a share: "12.3%". */
+export const percent = (x: number): string => `${(100 * x).toFixed(1)}%`;

@@ -617,3 +617,14 @@ export function createTableTabs(
     show,
   };
 }
+
+/** Returns a bar whose length is a share of the largest. */
+export function barOf(share: number, max: number, color: string): HTMLElement {
+  const width = `${Math.max(1, (100 * share) / (max || 1)).toFixed(1)}%`;
+  return el("span.onnx-nb-hbar", { "aria-hidden": true }, el("i", { style: { width, background: color } }));
+}
+
+export function barColumn(shares: Float64Array, color: (row: number) => string, spare: number): TableColumn {
+  const max = shares.reduce((a, b) => Math.max(a, b), 0);
+  return { key: "bar", title: "", width: [90, 0.8], draw: (row) => barOf(shares[row], max, color(row)), spare };
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,9 @@ def test_regions_in_one_session_have_the_errors_of_a_session_each(how: str, tmp_
 def test_nothing_stands_out_where_all_is_rounded_as_it_should_be(how: str) -> None:
     c = compare(models.exported("bert", dynamo=True), models.transformed("bert", how))
     assert c.first_divergent() is None
-    assert c.message.startswith("No point stands out: the largest error is")
+    subject = "No point stands out" if how == "fp16" else "No layer stands out: '"
+    assert c.message.startswith(subject)
+    assert "the largest error is" in c.message
     precisions = {point.precision for point in c.points if point.region}
     bits = {"nbits": 4, "blocks": 4}.get(how, 8)
     assert how == "fp16" or precisions == {0.0, 2.0**-bits}
@@ -156,6 +159,13 @@ def test_a_fault_of_a_quantized_model_is_named_where_it_is_made(tmp_path: Path) 
     assert first.candidate in {norm.output[0], f"{norm.output[0]}_DequantizeLinear_Output"}
     assert norm.name in first.region
     assert norm.output[0] in c.message
+    # the exporter's own words for the layer, without the call of the norm
+    exported = onnx.load(models.exported("bert", dynamo=True), load_external_data=False)
+    names = next(node.metadata_props for node in exported.graph.node if norm.output[0] in node.output)
+    path = ast.literal_eval({entry.key: entry.value for entry in names}["pkg.torch.onnx.name_scopes"])[-2]
+    assert c.message.startswith(f"First differs in '{first.scope}' at '")
+    assert first.scope.replace("/", ".") == path
+    assert max(c.layers(), key=lambda row: row["error"])["layer"] == first.scope
     alone = compare(models.exported("bert", dynamo=True), tmp_path / "faulty.onnx", isolated=False).first_divergent()
     assert alone is not None
     assert alone.name != first.name  # what the cumulative error says

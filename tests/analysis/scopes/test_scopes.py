@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections import Counter
@@ -29,6 +30,7 @@ from onnx_nb.analysis.scopes.scopes import (
     SCOPE,
     SIBLINGS,
     Scopes,
+    layer_of,
     scopes,
 )
 from tests import models
@@ -724,3 +726,26 @@ def test_scopes_stay_after_the_optimizer_of_onnxruntime_transformers(tmp_path: P
     # the last one computes an output of the model, which has a name of its own
     assert homes - {""} == layers - {"encoder/layer.11/output"}
     assert homes <= set(before.scope_path)
+
+
+def test_the_layer_of_a_value_is_the_module_that_computed_it() -> None:
+    model = onnx.load(models.exported("bert", dynamo=True), load_external_data=False)
+    graph = Graph.of(model)
+    modules = {
+        output: next(entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes")
+        for node in model.graph.node
+        for output in node.output
+    }
+    producer = {output: node for node in model.graph.node for output in node.output}
+    products = moves = 0
+    for name, node in producer.items():
+        path = "." + layer_of(graph, graph.value(name)).replace("/", ".")
+        if node.op_type == "MatMul" and "linear" in modules[name]:
+            assert path == f".{ast.literal_eval(modules[name])[-2]}"
+            products += 1
+        elif node.op_type in ("Reshape", "Transpose") and node.input[0] in producer:
+            assert path == "." + layer_of(graph, graph.value(node.input[0])).replace("/", ".")
+            moves += ast.literal_eval(modules[name])[-2] != path[1:]
+    assert products == 12 * 6  # projections of twelve layers
+    assert moves > 10
+    assert layer_of(graph, graph.value("input_ids")) == ""
