@@ -33,9 +33,14 @@ export function createCapture(
   const rowOf = new Map(digest.names.map((name, row) => [name, row]));
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Value", tabindex: 0 });
   const voice = el("div.onnx-nb-live", { "aria-live": "polite" });
-  const hint = el("p.onnx-nb-dim", "Choose a row for its statistics and its histogram.");
+  const isOdd = (row: number): boolean => digest.nan(row) + digest.inf(row) > 0;
+  // where nothing is chosen, the first value that is not finite, or the first of all
+  const first = Math.max(
+    0,
+    digest.names.findIndex((_, row) => isOdd(row)),
+  );
   const show = (row: number): void => {
-    detail.replaceChildren(...(row < 0 ? [hint] : details(digest, row, signal)));
+    detail.replaceChildren(...(digest.count === 0 ? [] : details(digest, row < 0 ? first : row, signal)));
     detail.scrollTop = 0;
     if (row >= 0)
       voice.textContent = elide(`${digest.names[row]} ${digest.text("op", row)} ${trouble(digest, row)}`, 300);
@@ -54,7 +59,6 @@ export function createCapture(
     },
     signal,
   );
-  const isOdd = (row: number): boolean => digest.nan(row) + digest.inf(row) > 0;
   const odd = digest.names.filter((_, row) => isOdd(row)).length;
   const press = (): void => {
     const on = onlyOdd.getAttribute("aria-pressed") !== "true";

@@ -535,8 +535,10 @@ function changeColumns(data: ProfileData): TableColumn[] {
 
 // ---------------------------------------------------------------- details
 
-function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node[] {
-  if (kernel < 0) return [el("p.onnx-nb-dim", "Choose a kernel for the nodes that it computes.")];
+/** Describes a kernel, where none is chosen the slowest. */
+function detailsOf(data: ProfileData, chosenKernel: number, signal: AbortSignal): Node[] {
+  const kernel = chosenKernel < 0 ? data.share.indexOf(data.share.reduce((a, b) => Math.max(a, b), 0)) : chosenKernel;
+  if (kernel < 0) return [];
   const number = (name: string): number => data.numbers(name)[kernel];
   const name = data.text("name", kernel);
   const rate = (of: string, unit: string): string =>

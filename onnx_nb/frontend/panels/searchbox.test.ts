@@ -56,6 +56,20 @@ describe("the search field", () => {
     expect(active()).toBeNull();
   });
 
+  it("offers what a person may have meant where nothing is found", async () => {
+    await type("matmull");
+    expect(options()).toEqual(["MatMulnothing found: did you mean this?"]);
+    press("ArrowDown");
+    press("Enter");
+    await settle(70);
+    expect(input().value).toBe("MatMul");
+    expect(view.now.hits.length).toBeGreaterThan(0);
+    await type("matmul nodes");
+    expect(options()[0]).toContain("matmul kind:node");
+    await type("nothing like it");
+    expect(options()).toEqual([]);
+  });
+
   it("starts with the fields, and continues with the values in the model", async () => {
     expect(options()[0]).toMatch(/^op:/);
     press("ArrowDown");

@@ -7,6 +7,7 @@ import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
 import { type SearchResult, searching } from "../search/search.ts";
 import { StringIndex } from "../search/stringindex.ts";
+import { suggestion } from "../search/suggestion.ts";
 import { el, elide, hasFocus, on, onAbort } from "../ui/dom.ts";
 import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
@@ -111,6 +112,10 @@ export class SearchBox implements Panel {
         if (!done) continue;
         this.#timer = 0;
         this.#outcome = { text, result: value };
+        const isVain = value.total === 0 && !value.more && value.problem === null && text.trim() !== "";
+        const better = isVain && this.#completions.length === 0 ? suggestion(this.#view.columns, text) : null;
+        if (better !== null)
+          this.#completions = [{ text: better, from: 0, to: text.length, note: "nothing found: did you mean this?" }];
         this.#view.dispatch({ type: "search", text, hits: value.hits });
         if (this.#goesToFirst) this.#step(0);
         this.#goesToFirst = false;

@@ -35,6 +35,7 @@ describe("complete", () => {
       "before:",
       "after:",
       "kind:",
+      "size:",
     ]);
     expect(completed("op:")).toEqual(["op:Conv", "op:ConvTranspose", "op:Relu"]);
     expect(completed("relu -dtype:")).toEqual(["relu -dtype:float32", "relu -dtype:float16"]);

@@ -81,6 +81,7 @@ function fields(columns: Columns, to: number): Completion[] {
     before: "what a node or tensor depends on, by its name",
     after: "what depends on a node or tensor",
     kind: KINDS.join(", "),
+    size: "tensors by bytes, and readers of such weights, as size:>1MB",
   };
   return FIELDS.map((field) => ({ text: `${field}:`, from: 0, to, note: notes[field] }));
 }

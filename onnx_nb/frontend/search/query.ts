@@ -5,12 +5,13 @@
  *     op:Conv|Gemm -shape:1x*     one of two ops, without this shape
  *     name:"a b" scope:layer.1    quotes keep spaces; * matches anything
  *     /layer\.\d+/i               a regular expression, in any case
+ *     size:>1MB weights > 1 MB    tensors, or only weights, of more than a million bytes
  *     MatMul > * > Softmax        nodes in a row along the flow; ** for any number of them
  */
 
 import { type Matcher, regexOf } from "./pattern.ts";
 
-export const FIELDS = ["op", "name", "dtype", "shape", "attr", "scope", "before", "after", "kind"] as const;
+export const FIELDS = ["op", "name", "dtype", "shape", "attr", "scope", "before", "after", "kind", "size"] as const;
 export type Field = (typeof FIELDS)[number];
 
 export const KINDS = ["node", "tensor", "weight", "input", "output", "scope"] as const;
@@ -61,12 +62,30 @@ const MOST_TERMS = 32;
 const GAPS: readonly string[] = ["**", "...", "…"];
 const ARROW = /\s*(?:->|=>|>|→)/y;
 const REGEX = /\/((?:\\.|[^\\])+?)\/(i?)(?=[\s|>→]|$)/y;
+/** "weights > 1 MB" as a person writes it */
+const SIZE_WORDS = /(?<![:\w])(weight|tensor|size)s?\s*([<>]=?)\s*(\d[\d.]*)\s*([kmgt]?b?)(?=\s|$)/gi;
+const SIZE = /^([<>]=?)?(\d+\.?\d*|\.\d+)([kmgt]?)b?$/;
+const UNITS = ["", "k", "m", "g", "t"];
 const FIELD = /([a-z]+):(?!:)/iy;
 
 /** @throws QueryError with a message for the person who typed the query */
 export function parse(text: string): Query {
   if (text.length > MAX_QUERY_LENGTH) throw new QueryError(`A search has at most ${MAX_QUERY_LENGTH} characters.`);
-  return new Reader(text).read();
+  const sized = text.replace(SIZE_WORDS, (_, what: string, sign: string, number: string, unit: string) => {
+    const kind = what.toLowerCase() === "size" ? "" : `kind:${what} `;
+    return `${kind}size:${sign}${number}${unit}`;
+  });
+  return new Reader(sized).read();
+}
+
+/** Returns which numbers of bytes the word after `size:` means, null if none. */
+export function sizeTest(word: string): ((bytes: number) => boolean) | null {
+  const match = SIZE.exec(word);
+  if (match === null) return null;
+  const limit = Number(match[2]) * 1000 ** UNITS.indexOf(match[3]);
+  if (match[1] === "<") return (bytes) => bytes < limit;
+  if (match[1] === "<=") return (bytes) => bytes <= limit;
+  return match[1] === ">" ? (bytes) => bytes > limit : (bytes) => bytes >= limit;
 }
 
 class Reader {
@@ -173,7 +192,8 @@ class Reader {
     let literal = false;
     // dimensions and lists may contain spaces
     const brackets = field === "shape" || field === "attr" ? /\[[^\]"]*\]|\([^)"]*\)/y : null;
-    while (this.#at < this.#text.length && !this.#starts(/[\s>→|]|[-=]>/y)) {
+    const stop = field === "size" ? /[\s→|]/y : /[\s>→|]|[-=]>/y;
+    while (this.#at < this.#text.length && !this.#starts(stop)) {
       const quotation = this.#match(/"((?:\\.|[^"\\])*)"/y);
       const list = quotation === null && brackets !== null ? this.#match(brackets) : null;
       if (quotation !== null) {
@@ -185,6 +205,8 @@ class Reader {
     }
     if (text === "") return null;
     if (field === "kind" && kindsOf(text).length === 0) throw new QueryError(`kind: is one of ${KINDS.join(", ")}.`);
+    if (field === "size" && sizeTest(lower(text)) === null && !/^[<>]=?$/.test(text))
+      throw new QueryError("size: takes a number of bytes, such as size:>1MB or size:<4k.");
     return { type: "text", text: lower(text), literal };
   }
 }

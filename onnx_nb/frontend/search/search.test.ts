@@ -77,6 +77,18 @@ describe("words", () => {
     expect(found("abz", graph)).toEqual([]);
   });
 
+  it("compare the bytes of tensors of known shapes, and find the nodes that read such weights", () => {
+    // 100 × 48 × 2 and 48 × 48 × 4 bytes
+    for (const text of ["weights > 9.5 kB", "kind:weight size:>9500", "weight>9.5k"])
+      expect(found(text, bert), text).toEqual(["tensor emb.weight"]);
+    expect(found("weights > 9 kB", bert)).toEqual(["tensor emb.weight", "tensor enc.layer.1.dense.weight"]);
+    expect(found("weights <= 9216", bert)).toEqual(["tensor enc.layer.1.dense.weight"]);
+    expect(found("op:Gather size:>9.5k", bert)).toEqual(["node emb/gather"]);
+    expect(found("size:<1G", bert), "sizes that depend on an input are unknown").not.toContain("tensor h");
+    expect(search(bert, "size:many").problem).toContain("size: takes a number of bytes");
+    expect(found("MatMul > *", bert), "an arrow stays one").not.toEqual([]);
+  });
+
   it("ignore a minus that no word follows yet", () => {
     expect(found("query -")).toEqual(found("query"));
   });

@@ -7,7 +7,17 @@ import { attributePairs, type Columns, type Numbers } from "../protocol/columns.
 import type { Hit } from "../scene/state.ts";
 import { chains, trace } from "./chain.ts";
 import { globOf, type Matcher, shapeOf } from "./pattern.ts";
-import { type Field, type Kind, kindsOf, parse, plainValue, type Query, QueryError, type Term } from "./query.ts";
+import {
+  type Field,
+  type Kind,
+  kindsOf,
+  parse,
+  plainValue,
+  type Query,
+  QueryError,
+  sizeTest,
+  type Term,
+} from "./query.ts";
 import { type Ranks, StringIndex } from "./stringindex.ts";
 
 /** Maximum number of hits kept; nobody steps through more. */
@@ -163,6 +173,7 @@ class Judge {
     if (field === "name") return this.#name(term);
     if (field === "scope") return this.#scope(term);
     if (field === "kind") return this.#kind(term);
+    if (field === "size") return this.#size(term);
     if (field === "dtype") return this.#typeVerdicts(this.#dtype(term), valueDtype);
     if (field === "shape") return this.#typeVerdicts(this.#shape(term), valueShape);
     if (field === "op") return [matchNothing, this.#op(term), matchNothing];
@@ -340,6 +351,25 @@ class Judge {
     });
     const rank = bestRank(ranks);
     return (string) => (string === 0 ? NO : rank(string)); // an unknown shape matches nothing
+  }
+
+  /** Finds tensors by their bytes, where their shapes say how many, and nodes by the weights that they read. */
+  #size({ patterns }: Term): Verdicts {
+    const columns = this.#columns;
+    const tests = patterns.flatMap((pattern) => (pattern.type === "text" ? (sizeTest(pattern.text) ?? []) : []));
+    const fits = (value: number): boolean => {
+      const bits = /^bool/.test(columns.dtypeOf(value)) ? "8" : /\d+/.exec(columns.dtypeOf(value))?.[0];
+      const shape = columns.shapeOf(value);
+      const sizes = shape === "scalar" ? [] : shape.split("×").map((size) => (size === "" ? Number.NaN : Number(size)));
+      const count = sizes.reduce((product, size) => product * size, 1);
+      return tests.some((test) => test((count * Number(bits)) / 8));
+    };
+    const reads = (value: number): boolean => value >= 0 && columns.isConstant(value) && fits(value);
+    return [
+      matchNothing,
+      (node) => (columns.inputsOf(node).some(reads) ? RELATED_MATCH : NO),
+      (value) => (fits(value) ? OWN_MATCH : NO),
+    ];
   }
 
   /** Matches a tensor itself, or a node by its outputs. */
