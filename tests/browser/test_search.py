@@ -153,3 +153,40 @@ def test_a_search_of_a_hundred_thousand_nodes_answers_while_one_types(lab: Jupyt
     search.field.press("Enter")
     lab.screenshot("search-large", graph.root)
     assert lab.errors == []
+
+
+def test_one_field_takes_sizes_misspelt_words_and_verbs(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    graph = opened(lab, f"verbs-{lab.theme}", models.exported("segformer", dynamo=True))
+    search = SearchBox(graph)
+    large = lab.kernel.evaluate(
+        "[w.name for w in onnx_nb.load(g.model.path).proto.graph.initializer"
+        " if 4 * __import__('math').prod(w.dims) > 1_000_000]"
+    )
+    search.type("weights > 1 MB")
+    await_value(lambda: sorted(search.hits), sorted(large), "weights of more than a million bytes")
+    search.type("matmull")
+    expect(search.options.first).to_contain_text("did you mean this?")
+    lab.screenshot(f"search-nearest-{lab.theme}", graph.root)
+    search.field.press("ArrowDown")
+    search.field.press("Enter")
+    await_value(
+        lambda: len(search.hits),
+        lab.kernel.evaluate("sum('matmul' in (n.op_type + n.name).lower() for n in g.model.proto.graph.node)"),
+        "products",
+    )
+    search.field.press("Escape")
+    lab.page.keyboard.press("Control+k")
+    expect(search.field).to_be_focused()
+    search.field.press_sequentially("extract decode_head")
+    expect(search.options.first).to_contain_text("extract decode_head")
+    lab.screenshot(f"search-verb-{lab.theme}", graph.root)
+    search.field.press("ArrowDown")
+    search.field.press("Enter")
+    expect(graph.root).to_contain_text("✓ Extracted")
+    lab.kernel.expect("len(g.submodel.proto.graph.node) > 20 and [o.name for o in g.submodel.outputs]", ["logits"])
+    lab.page.keyboard.press("Control+k")
+    lab.page.keyboard.type("color si")
+    lab.page.keyboard.press("Enter")
+    expect(graph.root.get_by_role("group", name="Colors: weight bytes")).to_be_visible()
+    assert lab.errors == []

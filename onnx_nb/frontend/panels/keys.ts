@@ -24,7 +24,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["← →", "to a neighbor"],
   ["i  o  x", "make the selected tensor an input, an output; extract"],
   ["Ctrl+Z  Ctrl+Shift+Z", "undo, redo"],
-  ["/", "search; Enter, Shift+Enter for the next, the previous"],
+  ["/  Ctrl+K", "search, or a verb, as color by time; Enter, Shift+Enter for the next, the previous"],
   ["f  Shift+F  +  −", "show all, show the selection, zoom in, zoom out"],
   ["b", "bookmark this view"],
   ["s", "save a picture"],
@@ -40,6 +40,7 @@ const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
   ["dtype:float16  shape:1x*x768", "tensors; * or ? is any size, ... any number of sizes"],
   ["attr:axis=-1  attr:axis", "nodes with an attribute, by default too; only those that set it otherwise"],
   ["scope:layer.1", "all in a scope or class"],
+  ["weights > 1 MB  size:<4k", "tensors by bytes, and the nodes that read such weights"],
   ["kind:weight  -word", "node, tensor, weight, input, output, scope; not that"],
   ['"two words"  /layer\\.\\d+/i', "an exact phrase; a regular expression"],
   ["MatMul > * > Softmax", "nodes in a row along the flow; ** is any number"],
@@ -152,6 +153,7 @@ export function listenKeys(
   const commands: Readonly<Record<string, (event: KeyboardEvent) => unknown>> = {
     z: (event) => dispatch({ type: event.shiftKey ? "redo" : "undo" }),
     y: () => dispatch({ type: "redo" }),
+    k: () => toolbar.focusSearch(),
     a: () => dispatch({ type: "selectAll", targets: viewport.siblings() }),
     c: () => {
       const targets = selectionOf(state());

@@ -1,13 +1,13 @@
 /** The bar of lenses: what the boxes are colored by, each one press away; the kernel runs the model where one needs it. */
 
-import type { State } from "../scene/state.ts";
+import type { Action, Command, State } from "../scene/state.ts";
 import { button, el, elide, on } from "../ui/dom.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
 /** Name of the categories of ops, which need no numbers. */
 const CATEGORY = "";
 /** Word, name of the numbers as `analysis/view/overlays.py` and `widgets/_graphs.py` have it, explanation. */
-const LENSES: readonly (readonly [word: string, name: string, title: string])[] = [
+export const LENSES: readonly (readonly [word: string, name: string, title: string])[] = [
   ["Kind", CATEGORY, "What the nodes do"],
   ["Size", "weight bytes", "Bytes of the weights"],
   ["MACs", "MACs", "Multiplications and additions of a run"],
@@ -22,12 +22,16 @@ const CAPTURE_COLORS = ["seconds", "bytes", "min", "max", "mean", "zeros", "nonf
 /** Numbers of a capture; a lens of one captures first. */
 export const OF_CAPTURE: ReadonlySet<string> = new Set([...CAPTURE_COLORS, "std", "NaN"]);
 
+/** Returns the action that colors by these numbers. */
+export function lensAction(name: string): Action | Command {
+  return name === CATEGORY ? { type: "overlay", overlay: null } : { type: "color", by: name };
+}
+
 export function createLenses({ host, dispatch, signal }: ViewContext): Panel {
   const element = el("div.onnx-nb-lenses", { role: "group", "aria-label": "Color by", hidden: !host.overlay });
   const page = host.pageData?.colors;
   const names = page === undefined ? null : new Set([CATEGORY, ...page.own, ...page.captured]);
-  const choose = (by: string): void =>
-    dispatch(by === CATEGORY ? { type: "overlay", overlay: null } : { type: "color", by });
+  const choose = (by: string): void => dispatch(lensAction(by));
   const buttons = LENSES.filter(([, name]) => names === null || names.delete(name)).map(([word, name, title]) => {
     const lens = button(word, () => choose(name), signal, { title, "aria-label": `Color by ${word}` });
     element.append(lens);

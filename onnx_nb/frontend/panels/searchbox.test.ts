@@ -70,6 +70,31 @@ describe("the search field", () => {
     expect(options()).toEqual([]);
   });
 
+  it("takes verbs: Enter does the only one, the arrows choose among several", async () => {
+    Object.assign(view.host, { overlay: () => Promise.reject(new Error("no numbers")) });
+    await type("profi");
+    expect(options()).toEqual(["profilewhere the time goes"]);
+    press("Enter");
+    expect(view.actions.at(-1)).toEqual({ type: "profile" });
+    expect(input().value).toBe("");
+    await type("color");
+    expect(options().length).toBe(7);
+    await type("color na");
+    expect(options()[0]).toMatch(/^color by NaN/);
+    press("ArrowDown");
+    press("Enter");
+    expect(view.actions.at(-1)).toEqual({ type: "color", by: "NaN" });
+    await type("extract enc/mm");
+    expect(options()[0]).toMatch(/^extract enc\/mm/);
+    press("Enter");
+    expect(view.actions.at(-1)).toMatchObject({ type: "extract", targets: [node("enc/mm")] });
+    await type("simpl");
+    expect(options()[0]).toMatch(/^simplify/);
+    Object.assign(view.host, { live: false });
+    await type("simp");
+    expect(options(), "without a kernel").toEqual([]);
+  });
+
   it("starts with the fields, and continues with the values in the model", async () => {
     expect(options()[0]).toMatch(/^op:/);
     press("ArrowDown");

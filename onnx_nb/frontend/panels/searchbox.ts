@@ -2,14 +2,18 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { integer } from "../scene/formatting.ts";
-import type { Hit, State } from "../scene/state.ts";
+import type { Action, Command, Hit, State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
 import { type SearchResult, searching } from "../search/search.ts";
 import { StringIndex } from "../search/stringindex.ts";
 import { suggestion } from "../search/suggestion.ts";
 import { el, elide, hasFocus, on, onAbort } from "../ui/dom.ts";
+import { verbsFor } from "./verbs.ts";
 import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
+
+/** A completion of the query, or a verb in its place. */
+type Offer = Completion & { readonly action?: Action | Command };
 
 /** Hits listed at a time. */
 const MAX_LISTED_HITS = 100;
@@ -32,7 +36,7 @@ export class SearchBox implements Panel {
   #lastState: Pick<State, "hits" | "hit" | "search"> = { hits: [], hit: -1, search: "" };
   /** the last result, and its text */
   #outcome: { readonly text: string; readonly result: SearchResult } | null = null;
-  #completions: readonly Completion[] = [];
+  #completions: readonly Offer[] = [];
   /** the completion that Enter accepts, −1 for none */
   #completion = -1;
   /** a hit has been visited, so the next key goes to the next one */
@@ -50,7 +54,7 @@ export class SearchBox implements Panel {
     const id = this.#id;
     this.#input = el("input.onnx-nb-field", {
       type: "search",
-      placeholder: "Search: conv, op:Add, A > * > B …",
+      placeholder: "Search: conv, weights > 1 MB, simplify …",
       "aria-label": "Search",
       role: "combobox",
       "aria-expanded": "false",
@@ -129,7 +133,11 @@ export class SearchBox implements Panel {
 
   #complete(): void {
     const { value, selectionStart } = this.#input;
-    this.#completions = complete(this.#view.columns, value, selectionStart ?? value.length);
+    const verbs = verbsFor(value, this.#view.columns, this.#view.host);
+    this.#completions = [
+      ...verbs.map((verb) => ({ ...verb, from: 0, to: value.length })),
+      ...complete(this.#view.columns, value, selectionStart ?? value.length),
+    ];
   }
 
   #onType(): void {
@@ -140,7 +148,12 @@ export class SearchBox implements Panel {
     this.#show();
   }
 
-  #take({ text, from, to }: Completion): void {
+  #take({ text, from, to, action }: Offer): void {
+    if (action !== undefined) {
+      this.#clear();
+      this.#view.dispatch(action);
+      return;
+    }
     this.#input.setRangeText(text, from, to, "end");
     this.#input.focus();
     this.#onType();
@@ -178,7 +191,8 @@ export class SearchBox implements Panel {
   }
 
   #enter(back: boolean): void {
-    const choice = this.#completions[this.#completion];
+    const [only] = this.#completions.length === 1 && this.#lastState.hits.length === 0 ? this.#completions : [];
+    const choice = this.#completions[this.#completion] ?? (only?.action === undefined ? undefined : only);
     if (choice !== undefined) this.#take(choice);
     else if (this.#input.value === this.#lastState.search) this.#step(back ? -1 : this.#hasVisited ? 1 : 0);
     else {
@@ -256,7 +270,7 @@ export class SearchBox implements Panel {
       const attributes = { title, id, role: "option", "aria-selected": active, data: { [kind]: String(at) } };
       return el("div.onnx-nb-hit", attributes, ...parts);
     };
-    const completionRow = ({ text, note }: Completion, at: number): HTMLElement =>
+    const completionRow = ({ text, note }: Offer, at: number): HTMLElement =>
       option("completion", at, text, el("code.onnx-nb-completion", elide(text, 60)), el("span.onnx-nb-dim", note));
     const hitRow = (hit: Hit, at: number): HTMLElement => {
       const { title, sub, kind, full } = inWords(this.#view.columns, hit);

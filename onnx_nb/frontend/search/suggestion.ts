@@ -16,7 +16,7 @@ export function suggestion(columns: Columns, text: string): string | null {
     const [kind] = /[a-z]s$/.test(lower) ? kindsOf(lower.slice(0, -1)) : [];
     if (kind !== undefined) return `kind:${kind}`;
     if (vocabulary.some((name) => name.toLowerCase().includes(lower))) return word;
-    const farthest = lower.length < 5 ? 1 : 2;
+    const farthest = lower.length < 6 ? 1 : 2;
     const ranked = vocabulary.map((name) => ({ name, far: distance(lower, name.toLowerCase(), farthest) }));
     const [best] = ranked.filter(({ far }) => far <= farthest).sort((a, b) => a.far - b.far);
     return best?.name ?? word;
