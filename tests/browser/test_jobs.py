@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import onnx
 import onnx.checker
 import onnx.parser
+import pytest
 from playwright.sync_api import expect
 
 from tests import models
@@ -120,26 +121,33 @@ def test_cutting_the_encoder_and_saving_it_takes_three_clicks_and_its_name(lab: 
     lab.page.keyboard.press("Enter")
     await_value((tmp_path / "encoder.onnx").exists, wanted=True, what="the file")
     assert person.clicks == 3
+    for name in lab.kernel.evaluate("g.inputs + g.outputs"):
+        assert graph.find(name, "tensor") is not None, f"the cut is framed, with {name}"
     lab.screenshot("job-cut", graph.root)
     onnx.checker.check_model(str(tmp_path / "encoder.onnx"))
     assert lab.errors == []
 
 
-def test_removing_identity_nodes_takes_two_clicks(lab: JupyterPage, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["cell", "tab"])
+def test_removing_identity_nodes_takes_two_clicks(lab: JupyterPage, place: str) -> None:
     person = Person()
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[2] x) => (float[2] z) { a = Identity(x)  b = Neg(a)  c = Identity(b)  z = Neg(c) }"""
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
-    graph = shown(lab, "identity", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(tmp_path / 'model.onnx')!r})\ng")
+    source, target = (lab.server.root / f"{place}-{name}.onnx" for name in ("identity", "identity-simplified"))
+    target.unlink(missing_ok=True)
+    onnx.save(onnx.parser.parse_model(text), source)
+    if place == "tab":
+        graph = GraphWidget(lab.browse().double_click(source.name).document())
+    else:
+        graph = shown(lab, "identity", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(source)!r})\ng")
     person.click(graph.root.get_by_role("button", name="Simplify"))
     person.click(graph.root.get_by_role("button", name="Save…"))
     lab.page.keyboard.press("Enter")
-    target = tmp_path / "model-simplified.onnx"
     await_value(target.exists, wanted=True, what="the file")
     assert person.clicks == 2
     assert [node.op_type for node in onnx.load(target).graph.node] == ["Neg", "Neg"]
     expect(graph.root.locator(".onnx-nb-extract").first).to_contain_text("1 output agrees on 3 random feeds")
-    lab.screenshot("job-identity", graph.root)
+    lab.screenshot(f"job-identity-{place}", graph.root)
     assert lab.errors == []
 
 

@@ -470,6 +470,9 @@ export class GraphView {
     const page = { ...pageHost(), reason: `This is a submodel${there}` };
     this.submodel = new GraphView(inner, submodel.columns, page, { isNested: true, bar: tools }, signal);
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
+    const { inputs, outputs } = submodel.boundary;
+    this.viewport.resize(); // the pane takes half of the width
+    this.viewport.frame([...inputs, ...outputs].map((id) => ({ kind: "tensor", id })));
   }
 }
 

@@ -404,6 +404,18 @@ export class Viewport {
     });
   }
 
+  /** Brings targets into view together: moves as little as possible, or fits them where they need more room. */
+  frame(targets: readonly Target[]): void {
+    this.#loader.whenReady(() => {
+      const rects = targets.map((target) => this.#place(target)).filter((rect) => rect !== null);
+      if (rects.length === 0) return;
+      const { camera, view } = this.#control;
+      const bounds = cameras.boundsOf(rects);
+      const hasRoom = bounds.w * camera.k < view.w && bounds.h * camera.k < view.h;
+      this.#glide(hasRoom ? cameras.reveal(camera, bounds, view) : cameras.fitAll(bounds, view, 48));
+    });
+  }
+
   zoomBy(factor: number): void {
     const { view } = this.#control;
     this.#zoom(factor, view.w / 2, view.h / 2);
