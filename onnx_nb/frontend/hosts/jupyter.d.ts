@@ -132,6 +132,10 @@ export interface Modules {
       add(widget: LuminoWidget): Promise<void>;
       save(widget: LuminoWidget): Promise<void>;
     };
+    readonly Notification: {
+      emit(message: string, type: "in-progress", options: { autoClose: false }): string;
+      dismiss(id: string): void;
+    };
     readonly showErrorMessage: (title: string, error: unknown) => Promise<void>;
   };
   "@jupyterlab/coreutils": { readonly PageConfig: { getOption(name: string): string } };

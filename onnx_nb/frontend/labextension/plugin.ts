@@ -56,7 +56,12 @@ export async function pluginOf(shareModule: ShareModule): Promise<object> {
       }
       const toolbarFactory = ({ content, context: { sessionContext } }: DocumentWidget): object[] => {
         const { Toolbar } = apputils;
-        const onClick = (): void => void views.get(content)?.openNotebook();
+        const onClick = async (): Promise<void> => {
+          const { Notification } = apputils;
+          const note = Notification.emit("Making a notebook beside the model…", "in-progress", { autoClose: false });
+          await views.get(content)?.openNotebook();
+          Notification.dismiss(note);
+        };
         const tooltip = "Make a notebook with cells that show, cut and compare this model";
         return [
           { name: "notebook", widget: new ui.ToolbarButton({ label: "Open in a notebook", tooltip, onClick }) },

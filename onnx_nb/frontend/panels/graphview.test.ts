@@ -285,6 +285,10 @@ describe("a graph view", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "p") });
     expect(text("[aria-live=polite].onnx-nb-live")).toBe("tensor p batch×8 float32, made by MatMul, read by 1 node");
+    view.dispatch({ type: "select", target: target("node", "enc/mm") });
+    expect(text("[aria-live=polite].onnx-nb-live")).toBe("node MatMul enc/mm, 256 B of weights");
+    view.dispatch({ type: "select", target: target("scope", "enc") });
+    expect(text("[aria-live=polite].onnx-nb-live")).toContain("scope enc, 2 nodes");
   });
 
   it("lets a plain wheel scroll the page until it has the focus; Ctrl always zooms", () => {

@@ -35,7 +35,7 @@ import { createSaveBar } from "./savebar.ts";
 import { createSelection } from "./selection.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
-import { countedByKind, describe, followLinks, type ViewContext } from "./viewcontext.ts";
+import { countedByKind, describe, factsOf, followLinks, type ViewContext } from "./viewcontext.ts";
 import { Viewport } from "./viewport.ts";
 
 export interface GraphOptions {
@@ -316,13 +316,7 @@ export class GraphView {
     else if (targets.length > 1) announce(`${countedByKind(targets)} selected`);
     else {
       const { title, sub, kind } = describe(columns, target);
-      let relations = "";
-      if (target.kind === "tensor") {
-        const producer = columns.producer[target.id];
-        const readers = columns.consumersOf(target.id).length;
-        relations = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${countOf(readers, "node")}`;
-      }
-      announce(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${relations}`);
+      announce([`${kind} ${elide(title, 120)} ${elide(sub, 80)}`.trim(), ...factsOf(columns, target)].join(", "));
     }
   }
 
@@ -387,7 +381,9 @@ export class GraphView {
     const camera = this.viewport.viewpoint;
     if (camera === null) return;
     const names = new Set(bookmarks.map(({ name }) => name));
-    const title = target === null ? "View" : elide(describe(this.columns, target).title || "View", 48);
+    const scope = this.viewport.middleScope;
+    const place: Target | null = target ?? (scope > 0 ? { kind: "scope", id: scope } : null);
+    const title = elide((place !== null && describe(this.columns, place).title) || "View", 48);
     let name = title;
     for (let at = 2; names.has(name); at++) name = `${title} ${at}`;
     this.dispatch({ type: "bookmarks", bookmarks: [...bookmarks, { name, target, open, camera }] });

@@ -2,7 +2,7 @@
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { countOf } from "../scene/formatting.ts";
+import { bytes, countOf, formatCompact, percent } from "../scene/formatting.ts";
 import { type Dispatch, keyOf, type State } from "../scene/state.ts";
 import { breakable, copy, el, elide, on } from "../ui/dom.ts";
 
@@ -75,6 +75,26 @@ export function describe(columns: Columns, target: Target): { title: string; sub
   const weight = columns.valueKind[id] === VALUE.INITIALIZER;
   const sub = `${columns.shapeOf(id)} ${columns.dtypeOf(id)}`.trim();
   return { title, sub, kind: weight ? "weight" : columns.isConstant(id) ? "constant" : "tensor" };
+}
+
+/** Returns facts that no label has: who makes and reads a tensor, what is in a scope, what the weights of a node take. */
+export function factsOf(columns: Columns, { kind, id }: Target): string[] {
+  if (kind === "scope") {
+    const [all, parameters] = [columns.scopeParams[0], columns.scopeParams[id]];
+    const share = `${formatCompact(parameters)} parameters, ${percent(parameters / all)} of all`;
+    return [countOf(columns.scopeNodes[id], "node"), ...(parameters > 0 && id > 0 ? [share] : [])];
+  }
+  if (kind === "node") {
+    const weights = [...columns.inputsOf(id)].filter((value) => value >= 0 && columns.isConstant(value));
+    const size = weights.reduce((sum, value) => sum + columns.bytesOf(value), 0);
+    return size > 0 ? [`${bytes(size)} of weights`] : [];
+  }
+  const [maker, size] = [columns.producer[id], columns.bytesOf(id)];
+  return [
+    ...(maker >= 0 ? [`made by ${columns.opOf(maker)}`] : []),
+    `read by ${countOf(columns.consumersOf(id).length, "node")}`,
+    ...(Number.isNaN(size) ? [] : [bytes(size)]),
+  ];
 }
 
 /** Returns "3 nodes, 1 scope". */

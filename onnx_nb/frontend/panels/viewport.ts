@@ -25,7 +25,7 @@ import { isStill, MOTION, motionBetween } from "./motion.ts";
 import { Painter } from "./painter.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
 import { SceneLoader } from "./sceneloader.ts";
-import { describe, type ViewContext } from "./viewcontext.ts";
+import { describe, factsOf, type ViewContext } from "./viewcontext.ts";
 
 /** Settings of a viewport, and its events for the view around it. */
 export interface ViewportOptions {
@@ -158,6 +158,9 @@ export class Viewport {
       this.#options.onRestyle();
     };
     watchTheme(this.#root, restyle, signal);
+    on(this.#root, "keydown", signal, () => {
+      this.#tooltip.hidden = true;
+    });
     document.fonts?.addEventListener("loadingdone", restyle, { signal });
     onResize([this.element, this.#root], signal, () => this.resize());
     const visible = (): void => {
@@ -404,6 +407,22 @@ export class Viewport {
     });
   }
 
+  /** The innermost open scope that takes half of the view, in its middle; 0 if there is none. */
+  get middleScope(): number {
+    const { camera, view } = this.#control;
+    const { boxes } = this.scene ?? { boxes: null };
+    const at = cameras.toWorld(camera, view.w / 2, view.h / 2);
+    const half = (view.w * view.h) / camera.k ** 2 / 2;
+    let [scope, least] = [0, Number.POSITIVE_INFINITY];
+    for (let box = 0; boxes !== null && box < boxes.count; box++) {
+      const [dx, dy, w, h] = [at.x - boxes.x[box], at.y - boxes.y[box], boxes.w[box], boxes.h[box]];
+      if (boxes.kind[box] !== BOX.OPEN || dx < 0 || dy < 0 || dx > w || dy > h || w * h >= least || w * h < half)
+        continue;
+      [scope, least] = [boxes.id[box], w * h];
+    }
+    return scope;
+  }
+
   /** Brings targets into view together: moves as little as possible, or fits them where they need more room. */
   frame(targets: readonly Target[]): void {
     this.#loader.whenReady(() => {
@@ -556,7 +575,9 @@ export class Viewport {
       el("b", elide(title, 70) || "(unnamed)"),
       sub === "" ? "" : el("span", ` ${elide(sub, 90)}`),
     );
-    if (attributes !== "") tooltip.append(el("div.onnx-nb-dim", elide(attributes, 90)));
+    const path = target.kind === "scope" ? columns.str(columns.scopePath[target.id]) : "";
+    for (const line of [attributes, path === title ? "" : path, factsOf(columns, target).join(" · ")])
+      if (line !== "") tooltip.append(el("div.onnx-nb-dim", elide(line, 90)));
     if (overlay !== null && target.kind !== "tensor") {
       const x = overlay.number(target.kind === "node" ? BOX.NODE : BOX.SCOPE, target.id);
       tooltip.append(el("div", elide(`${overlay.data.label || "value"}: ${overlay.say(x)}`, 90)));

@@ -228,6 +228,14 @@ export class Columns extends PackedTable {
     return this.str(this.valueShape[value]);
   }
 
+  /** Returns the bytes of a tensor, NaN where its shape or its type does not say how many. */
+  bytesOf(value: number): number {
+    const [shape, dtype] = [this.shapeOf(value), this.dtypeOf(value)];
+    const bits = dtype === "bool" ? 8 : Number(/\d+/.exec(dtype)?.[0]);
+    const sizes = shape === "scalar" ? [] : shape.split("×").map((size) => (size === "" ? Number.NaN : Number(size)));
+    return (sizes.reduce((product, size) => product * size, 1) * bits) / 8;
+  }
+
   inputsOf(node: number): Int32Array {
     return this.inValue.subarray(this.inPtr[node], this.inPtr[node + 1]);
   }

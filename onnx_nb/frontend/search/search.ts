@@ -357,13 +357,7 @@ class Judge {
   #size({ patterns }: Term): Verdicts {
     const columns = this.#columns;
     const tests = patterns.flatMap((pattern) => (pattern.type === "text" ? (sizeTest(pattern.text) ?? []) : []));
-    const fits = (value: number): boolean => {
-      const bits = /^bool/.test(columns.dtypeOf(value)) ? "8" : /\d+/.exec(columns.dtypeOf(value))?.[0];
-      const shape = columns.shapeOf(value);
-      const sizes = shape === "scalar" ? [] : shape.split("×").map((size) => (size === "" ? Number.NaN : Number(size)));
-      const count = sizes.reduce((product, size) => product * size, 1);
-      return tests.some((test) => test((count * Number(bits)) / 8));
-    };
+    const fits = (value: number): boolean => tests.some((test) => test(columns.bytesOf(value)));
     const reads = (value: number): boolean => value >= 0 && columns.isConstant(value) && fits(value);
     return [
       matchNothing,
