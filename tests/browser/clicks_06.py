@@ -33,7 +33,7 @@ def click(lab: JupyterPage) -> None:
     panel.get_by_role("button", name="Show it").click()
     expect(detail).to_contain_text(culprit)
     panel.get_by_role("button", name="Drill down").click()
-    expect(panel.locator(".onnx-nb-said")).to_contain_text("First differs at 'aten._softmax'")
+    expect(panel.locator(".onnx-nb-said")).to_contain_text("First differs in 'blocks.1.attention' at 'aten._softmax'")
     lab.screenshot("06-panel-drilled")
     panel.get_by_role("button", name="All points").click()
     expect(panel.locator(".onnx-nb-said")).to_contain_text(f"'{culprit}'")

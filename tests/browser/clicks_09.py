@@ -46,7 +46,7 @@ def click(lab: JupyterPage) -> None:
     expect(detail).to_contain_text("blocks.1.attention → div()")
     lab.screenshot("09-panel")
     panel.get_by_role("button", name="Drill down").click()
-    expect(said).to_contain_text("First differs at 'aten.div'")
+    expect(said).to_contain_text("First differs in 'blocks.1.attention' at 'aten.div'")
     lab.screenshot("09-drilled")
     panel.get_by_role("button", name="All points").click()
     graph = GraphWidget(lab.widget("graph", within=lab.cell(found + 1)))
