@@ -123,7 +123,9 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   tabs.buttons[0].hidden = points.layers < 2;
   tabs.buttons[2].disabled = points.missingCount === 0;
   // the operations inside a point are what a person drilled for
-  tabs.show(points.layers > 1 && options.back === undefined ? 0 : points.count === 0 && points.missingCount > 0 ? 2 : 1);
+  tabs.show(
+    points.layers > 1 && options.back === undefined ? 0 : points.count === 0 && points.missingCount > 0 ? 2 : 1,
+  );
   const content = {
     svg: () => chart.plot.svg(about.message),
     png: () => chart.plot.png(about.message),

@@ -72,6 +72,7 @@ export class Viewport {
   readonly #control: CameraControl;
   readonly #painter: Painter;
   readonly #loader: SceneLoader;
+  readonly #map = el("canvas.onnx-nb-map", { "aria-hidden": "true" });
   readonly #minimap: Minimap;
   #theme: Theme | null = null;
   /** the theme was not read yet, or outside the page, where nothing has a color */
@@ -126,9 +127,8 @@ export class Viewport {
       "aria-roledescription": "graph",
       "aria-label": `Graph of ${name}. Move along it with the arrow keys, press ? for all keys; the tree has the same content.`,
     });
-    const map = el("canvas.onnx-nb-map", { "aria-hidden": "true" });
     const rubberBand = el("div.onnx-nb-rubberband", { hidden: true });
-    this.element = el("div.onnx-nb-viewport", this.#canvas, rubberBand, map, this.#tooltip, this.#hint);
+    this.element = el("div.onnx-nb-viewport", this.#canvas, rubberBand, this.#map, this.#tooltip, this.#hint);
     this.element.append(this.#loader.element);
     this.#painter = new Painter(
       this.#canvas,
@@ -142,7 +142,7 @@ export class Viewport {
     );
     listenPointer(this.#canvas, this.#gestures(rubberBand), signal);
     on(this.#canvas, "blur", signal, () => dispatch({ type: "hover", target: null }));
-    this.#minimap = createMinimap(map, (x, y) => this.#center(x, y), signal);
+    this.#minimap = createMinimap(this.#map, (x, y) => this.#center(x, y), signal);
     onAbort(signal, () => {
       window.clearTimeout(this.#hintTimer);
       cancelAnimationFrame(this.#motionFrame);
@@ -403,8 +403,18 @@ export class Viewport {
     this.#loader.whenReady(() => {
       const rect = this.#place(target);
       const { camera, view } = this.#control;
-      if (rect !== null) this.#glide(cameras.reveal(camera, rect, view, { toCenter }));
+      if (rect === null) return;
+      const next = cameras.reveal(camera, rect, view, { toCenter });
+      this.#glide(this.#isUnderMap(rect, next) ? cameras.reveal(next, rect, view, { toCenter: true }) : next);
     });
+  }
+
+  /** Returns whether the map would cover something of a rectangle. */
+  #isUnderMap({ x, y, w, h }: cameras.Rect, camera: cameras.Camera): boolean {
+    const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = this.#map; // of no size where it is hidden
+    const [first, last] = [cameras.toScreen(camera, x, y), cameras.toScreen(camera, x + w, y + h)];
+    if (offsetWidth === 0 || last.x < offsetLeft || last.y < offsetTop) return false;
+    return first.x < offsetLeft + offsetWidth && first.y < offsetTop + offsetHeight;
   }
 
   /** The innermost open scope that takes half of the view, in its middle; 0 if there is none. */
