@@ -7,6 +7,7 @@ reference and, as its past, what the candidate itself made of the reference's st
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -500,7 +501,7 @@ class _ModuleSide:
 
     def step(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Any, Streams]:
         """Return the logits of a step, and the stream before each layer, after each attention and at the end."""
-        torch, streams, norms, hooks = self._torch, list[Any](), list[Any](), list[Any]()
+        torch, streams, norms = self._torch, list[Any](), list[Any]()
 
         def tensor_of(args: Any, kwargs: Any) -> Any:
             return args[0] if args else kwargs["hidden_states"]
@@ -520,24 +521,20 @@ class _ModuleSide:
         def after(_module: Any, _args: Any, output: Any) -> None:
             streams.append(output[0] if isinstance(output, tuple) else output)
 
-        for layer in self._layers:
-            hooks.append(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
-            for name, child in layer.named_children():
-                if "norm" in name:
-                    hooks.append(child.register_forward_hook(after_norm, with_kwargs=True))
-                elif [*child.parameters()]:
-                    hooks.append(child.register_forward_pre_hook(before_half, with_kwargs=True))
-        hooks.append(self._layers[-1].register_forward_hook(after))
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
         feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
         device = next(self._module.parameters()).device
         tensors = {name: torch.tensor(array, device=device) for name, array in feeds.items()}
-        try:
-            with torch.no_grad():
-                output = self._module(**{self._word: self._cache}, use_cache=True, **tensors)
-        finally:
-            for handle in hooks:
-                handle.remove()
+        with contextlib.ExitStack() as hooks, torch.no_grad():
+            for layer in self._layers:
+                hooks.enter_context(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
+                for name, child in layer.named_children():
+                    if "norm" in name:
+                        hooks.enter_context(child.register_forward_hook(after_norm, with_kwargs=True))
+                    elif [*child.parameters()]:
+                        hooks.enter_context(child.register_forward_pre_hook(before_half, with_kwargs=True))
+            hooks.enter_context(self._layers[-1].register_forward_hook(after))
+            output = self._module(**{self._word: self._cache}, use_cache=True, **tensors)
         self._cache = output[self._word]
         arrays = [tensor.float().cpu().numpy() for tensor in (output.logits, *streams)]
         return arrays[0], arrays[1:]

@@ -373,19 +373,14 @@ def watch(
             if after is not None:
                 after(part, output)
 
-    handles: list[torch.utils.hooks.RemovableHandle] = []
-    is_fast = torch.backends.mha.get_fastpath_enabled()
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
         torch.backends.mha.set_fastpath_enabled(False)  # torch's fused transformer layers call no submodules
         for part in module.modules():
             if not isinstance(part, torch.jit.ScriptModule):
-                handles.append(part.register_forward_pre_hook(begin, with_kwargs=True))
-                handles.append(part.register_forward_hook(end))
+                stack.enter_context(part.register_forward_pre_hook(begin, with_kwargs=True))
+                stack.enter_context(part.register_forward_hook(end))
         yield running
-    finally:
-        for handle in handles:
-            handle.remove()
-        torch.backends.mha.set_fastpath_enabled(is_fast)
 
 
 def intercept(
