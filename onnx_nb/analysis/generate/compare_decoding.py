@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import compare
+from onnx_nb.analysis.compare.quantization import quantizes
 from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of
@@ -44,14 +45,6 @@ TOLERANCE: Final = 1e-5
 """Error of half a layer, by its contribution to the stream: 7e-7 at most in float32 on the same; the smallest fault
 that was planted makes 1e-4."""
 _EPSILONS: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
-_QUANTIZED: Final = (
-    "MatMulNBits",
-    "QMoE",
-    "GatherBlockQuantized",
-    "MatMulInteger",
-    "QLinearMatMul",
-    "DequantizeLinear",
-)
 
 
 class StepResult(NamedTuple):
@@ -277,9 +270,8 @@ def compare_decoding(
     candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.states)
     cut_side = _ModelSide(model, state, stems) if stems else None
     results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
-    quantizing, cache_faults = set(_QUANTIZED), tuple[bool, ...]()
-    has_quantization = bool(quantizing & candidate_side.operators) and not quantizing & reference_side.operators
-    work, tokens = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt
+    has_quantization = candidate_side.is_quantized and not reference_side.is_quantized
+    work, tokens, cache_faults = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt, tuple[bool, ...]()
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
     in_two = bool(mask.all()) and not isinstance(reference_side, _SavedSide)
@@ -411,7 +403,7 @@ def _side_of(reference: Any, state: Mapping[str, str] | None) -> _ModelSide | _M
 class _SavedSide:
     """Logits that were computed elsewhere: of the last token of the prompt, then of each step."""
 
-    operators: frozenset[str] = frozenset()
+    is_quantized = False
     windows: tuple[int, ...] = ()
 
     def __init__(self, logits: Any) -> None:
@@ -446,7 +438,7 @@ class _ModelSide:
         if not loop.states:
             message = f"{model.name} has no states that are carried from step to step."
             raise AlignmentError(message, advice="Name them, state={input: output}, or export it with its caches.")
-        self.operators = {op for op, _ in graph.operators}
+        self.is_quantized = quantizes(graph)
         stems = self._stems = tuple(feed) or stems_of(graph, loop.states)
         variant, self._outputs = with_streams(model, stems, feed=bool(feed))
         self.loop, self.windows = loop, windows_of(graph)
@@ -477,7 +469,7 @@ class _ModelSide:
 class _ModuleSide:
     """A causal language model of transformers, with its own cache; hooks see the stream at the norms of its layers."""
 
-    operators: frozenset[str] = frozenset()
+    is_quantized = False
 
     def __init__(self, module: Any) -> None:
         import torch
