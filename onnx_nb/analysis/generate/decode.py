@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -104,9 +104,8 @@ class Decoding(Table, Displayed):
     def feeds(self, step: int) -> dict[str, Any]:
         """Return the feeds of a step, 0 for the prefill, as `capture` and `profile` take them; it runs up to there."""
         runner, states = session(self.model), self._loop.start(len(self.prompt))
-        for number, (ids, mask) in enumerate(
-            _steps(self._loop, self.prompt, self.mask, self.tokens[:, : self._checked(step)])
-        ):
+        for number in range(self._checked(step) + 1):
+            ids, mask = _read(self._loop, self.prompt, self.mask, self.tokens[:, :number])
             feeds = self._loop.feeds(ids, states, mask, self._others)
             if number == step:
                 break
@@ -121,14 +120,7 @@ class Decoding(Table, Displayed):
     def _still(self) -> Still:
         """Return the tokens, and the caches."""
         rows = [
-            (
-                f"{step}",
-                f"{token}",
-                repr(text),
-                f"{number_text(logit, 4)}",
-                f"{number_text(margin, 4)}",
-                duration_text(seconds),
-            )
+            (f"{step}", f"{token}", repr(text), number_text(logit, 4), number_text(margin, 4), duration_text(seconds))
             for step, row, token, text, logit, margin, seconds in (entry.values() for entry in self.rows())
             if not row
         ]
@@ -204,7 +196,7 @@ def decode(
     try:
         for count in range(max(steps, 1)):
             work.reached(count, f"step {count} of {steps}" if count else "prefill")
-            *_, (part, part_mask) = _steps(loop, prompt, mask, tokens)
+            part, part_mask = _read(loop, prompt, mask, tokens)
             begin = time.perf_counter()
             results = runner(loop.feeds(part, states, part_mask, others))
             seconds.append(time.perf_counter() - begin)
@@ -236,15 +228,12 @@ def last_logits(logits: NDArray[np.float32], mask: NDArray[np.int64], count: int
     return np.asarray(logits[np.arange(len(mask)), last])
 
 
-def _steps(
+def _read(
     loop: Loop, prompt: NDArray[np.int64], mask: NDArray[np.int64], tokens: NDArray[np.int64]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield what each step reads, the prefill first, and the mask of all tokens so far."""
-    yield prompt, mask[:, : prompt.shape[1]]
-    for count in range(1, tokens.shape[1] + 1):
-        mask_so_far = mask[:, : prompt.shape[1] + count]
-        part = tokens[:, count - 1 : count] if loop.states else np.concatenate([prompt, tokens[:, :count]], axis=1)
-        yield part, mask_so_far
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what the step after some tokens reads, and the mask of all tokens so far."""
+    every = np.concatenate([prompt, tokens], axis=1)
+    return every[:, -1:] if loop.states and tokens.size else every, mask[:, : every.shape[1]]
 
 
 def prompt_of(model: Model, loop: Loop, ids: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -289,9 +278,9 @@ def _tokenizer(model: Model) -> Any:
         return None
     try:
         from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(path))
     except ImportError:
         return None
-    try:
-        return Tokenizer.from_file(str(path))
     except Exception as error:  # noqa: BLE001 (the library raises plain Exceptions)
         raise FeedError(f"{quoted(str(path))} is no tokenizer: {shortened(str(error), 200)}.") from None
