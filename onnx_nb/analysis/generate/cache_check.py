@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,7 @@ ROUNDED_TOLERANCE: Final = 1e-2
 _ROUNDING: Final = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QMoE")
 
 
-@dataclass(frozen=True)
-class PrefillSplit:
+class PrefillSplit(NamedTuple):
     """One way: so many tokens at once, the rest one by one."""
 
     prefill: int
@@ -82,17 +81,17 @@ class CacheCheck(Table, Displayed):
     def __repr__(self) -> str:
         return f"CacheCheck({self.message.removesuffix('.')})"
 
-    _columns = ("prefill", "logits", "state", "difference")
+    _columns = PrefillSplit._fields
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each way."""
-        return [{name: getattr(split, name) for name in self._columns} for split in self.splits]
+        return [split._asdict() for split in self.splits]
 
     def _still(self) -> Still:
-        rows = []
-        for split in self.splits:
-            logits, difference = (number_text(size, 2) for size in (split.logits, split.difference))
-            rows.append((f"{split.prefill}", logits, split.state, difference))
+        rows = [
+            (f"{prefill}", number_text(logits, 2), state, number_text(difference, 2))
+            for prefill, logits, state, difference in self.splits
+        ]
         table = StillTable(("Tokens at once", "Logits differ", "First state that differs", "By"), rows, "way", 1)
         return Still(self.message, tables=(table,))
 

@@ -107,10 +107,8 @@ class DecodingComparison(Table, Displayed):
         tokens, ties = "the same tokens", sum(row["near tie"] for row in self.rows())
         if others:
             margin = number_text(max(step.margin for step in others), 2)
-            tokens = (
-                f"{len(others)} of {count_text(len(self.steps), 'step')} would take another token, by margins of at"
-            )
-            tokens = f"{tokens} most {margin}"
+            steps = count_text(len(self.steps), "step")
+            tokens = f"{len(others)} of {steps} would take another token, by margins of at most {margin}"
         tokens += f" ({count_text(ties, 'near tie')})" if ties else ""
         notes = "".join(f" {note}" for note in self.notes)
         if (fault := self.first_fault) is not None:

@@ -78,10 +78,8 @@ def stems_of(graph: Graph, states: Mapping[str, str]) -> tuple[Stem, ...]:
         return ()
     streams = [graph.value_names[link.stream] for link in chain]
     outputs = graph.node_outputs(chain[-1].adder).tolist()
-    if not graph.op_type(chain[-1].adder).startswith("Skip"):
-        streams.append(graph.value_names[outputs[0]])
-    else:
-        streams.append(graph.value_names[outputs[3]] if len(outputs) > 3 and outputs[3] >= 0 else "")
+    place = 3 if graph.op_type(chain[-1].adder).startswith("Skip") else 0
+    streams.append(graph.value_names[outputs[place]] if len(outputs) > place and outputs[place] >= 0 else "")
     stems = [Stem(streams[0], -1, "embedding")]
     for link, tensor, (label, layer, window) in zip(chain, streams[1:], _halves(graph, chain, mixes), strict=True):
         values = {value for node in link.nodes for value in graph.node_outputs(node).tolist()}

@@ -57,10 +57,8 @@ class Loop:
         self._dtypes = {name: numpy_dtype(kind.tensor_type.elem_type) for name, kind in input_types(model).items()}
         self.outputs = {info.name: info for info in model.outputs}
         self.states: dict[str, str] = dict(_states(self.inputs, self.outputs) if state is None else state)
-        for what, names, ends in (
-            ("input", [*self.states], self.inputs),
-            ("output", [*self.states.values()], self.outputs),
-        ):
+        both = [*self.states], [*self.states.values()]
+        for what, names, ends in zip(("input", "output"), both, (self.inputs, self.outputs), strict=True):
             if unknown := [name for name in names if name not in ends]:
                 message = f"state names {listed(unknown)}, which is no {what} of {model.name}."
                 raise FeedError(message, advice=f"Its {what}s: {listed(ends)}.")
@@ -167,13 +165,9 @@ class Loop:
 def _states(inputs: Mapping[str, ValueInfo], outputs: Mapping[str, ValueInfo]) -> Iterator[tuple[str, str]]:
     """Yield each input that is a state, and the output with its next value, by their names and types."""
     for name, info in inputs.items():
-        for other in _successors(name):
-            end = outputs.get(other)
-            if (
-                end is not None
-                and end.dtype == info.dtype
-                and (end.shape is None or info.shape is None or len(end.shape) == len(info.shape))
-            ):
+        for other in filter(outputs.__contains__, _successors(name)):
+            ranks = {len(one.shape) for one in (info, outputs[other]) if one.shape is not None}
+            if outputs[other].dtype == info.dtype and len(ranks) < 2:
                 yield name, other
                 break
 
