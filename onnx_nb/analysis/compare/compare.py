@@ -37,6 +37,7 @@ from onnx_nb.analysis.compare.thresholds import (
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.match.diff import diff
 from onnx_nb.analysis.match.node_matching import HOW, Matching
@@ -268,14 +269,12 @@ class ModelProposal(Proposal):
     def __init__(self, sides: Sequence[_Side], tensors: str | Iterable[str] | None) -> None:
         graphs = self._graphs = sides[0].graph, sides[1].graph
         differing = diff(graphs[0].model, graphs[1].model, weights=False)
-        self._changes: dict[tuple[int, int], list[str]] = {}
+        self._changes = followers(
+            (one.nodes, f"{one.detail} is {one.candidate or 'not given'} instead of {one.reference or 'not given'}")
+            for one in differing.changes
+            if one.kind == "attribute"
+        )
         """Attributes that differ, by the pairs of nodes that have them."""
-        for change in differing.changes:
-            if change.kind == "attribute":
-                text = (
-                    f"{change.detail} is {change.candidate or 'not given'} instead of {change.reference or 'not given'}"
-                )
-                self._changes.setdefault(change.nodes, []).append(text)
         # the values of each side, in order of execution
         self.values = [
             [value for value in values(side.graph).values() if isinstance(side, Running) or value in side.names]
@@ -528,10 +527,7 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
 
 def chosen(by_option: Mapping[Option, Errors], preference: Iterable[Option]) -> list[Option]:
     """Return one option for each value of the reference, each value of the candidate at most once."""
-    by_value: dict[int, list[Option]] = {}
-    for option in preference:
-        if option in by_option:
-            by_value.setdefault(option.reference, []).append(option)
+    by_value = followers((option.reference, option) for option in preference if option in by_option)
     distance = {option: by_norm(errors.stats) for option, errors in by_option.items()}
     # the candidate's value may be nearer to another value of the reference than to the one of the same name
     nearest: dict[int, float] = {}

@@ -32,6 +32,7 @@ from onnx_nb.analysis.compare.thresholds import (
 )
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.model import saved
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.results import Displayed, Moved, Still, Table
@@ -392,10 +393,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             return self._sizes("cumulative")
         if by == "isolated":
             sizes = self._sizes("isolated")
-            members: dict[str, list[int]] = {}
-            for place, point in enumerate(self.points):
-                if math.isfinite(sizes[place]):
-                    members.setdefault(point.op_type, []).append(place)
+            places = np.flatnonzero(np.isfinite(sizes)).tolist()
+            members = followers((self.points[place].op_type, place) for place in places)
             overall = _lower_median(sizes[np.isfinite(sizes)])
             usual = {kind: _lower_median(sizes[them]) for kind, them in members.items() if len(them) > 1}
             least = (max(MEDIAN_FLOOR, point.precision, _unit(point)) for point in self.points)

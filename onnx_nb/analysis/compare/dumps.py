@@ -17,6 +17,7 @@ from onnx_nb.analysis.compare.sides import Recorded
 from onnx_nb.analysis.compare.thresholds import FEED_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import fits, listed, numpy_dtype
@@ -131,9 +132,7 @@ def _named(
     """Return the name of the array of each value, and the reasons why others have none."""
     nodes = {name: graph.node_outputs(node).tolist() for node, name in enumerate(graph.names[: graph.main_count])}
     alone = {name: outs[0] for name, outs in nodes.items() if name and len(outs) == 1 and outs[0] in values.values()}
-    plain: dict[str, list[int]] = {}
-    for name, value in values.items():
-        plain.setdefault(_plain(name), []).append(value)
+    plain = followers((_plain(name), value) for name, value in values.items())
     names: dict[int, str] = {}
     unknown: dict[str, str] = {}
     every = dict.fromkeys(name for feed in arrays for name in feed)

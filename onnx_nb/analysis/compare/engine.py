@@ -33,6 +33,7 @@ from onnx_nb.analysis.compare.quantization import Quantizer, activations, input_
 from onnx_nb.analysis.compare.sides import Feed, Recorded, Running, Side, fed
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import shape_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.run import value_recorder
@@ -398,10 +399,7 @@ class _Pairing:
         self._held_bytes = 0
         self._limit, self._unread = self.plan.settings.memory_limit, self.plan.unread
         self._permanent: set[tuple[int, int]] = set()
-        self._options: tuple[dict[int, list[Option]], dict[int, list[Option]]] = ({}, {})
-        for option in self.plan.options:
-            for side in (0, 1):
-                self._options[side].setdefault(option.of(side), []).append(option)
+        self._options = [followers((option.of(side), option) for option in self.plan.options) for side in (0, 1)]
 
     def take(self, side: int, value: int, content: Any, *, permanent: bool = False) -> None:
         """Compare a value with those that wait for it, or make it wait."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_nb.analysis.formatting import number_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.results import StillTable
 
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 def layer_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the rows of `Comparison.layers`."""
-    members: dict[str, list[int]] = {}
     sizes = [point.error_size("isolated") for point in comparison.points]
-    for place, (point, size) in enumerate(zip(comparison.points, sizes, strict=True)):
-        if point.scope and size is not None and not math.isnan(size.relative_error):
-            members.setdefault(point.scope, []).append(place)
+    members = followers(
+        (point.scope, place)
+        for place, (point, size) in enumerate(zip(comparison.points, sizes, strict=True))
+        if point.scope and size is not None and not math.isnan(size.relative_error)
+    )
     errors = np.asarray([0.0 if size is None else np.nan_to_num(size.relative_error, posinf=np.inf) for size in sizes])
     moves = [0 in facts(point.op_type).moves for point in comparison.points]
     squares = np.square(np.where(np.isinf(errors).any(), np.isinf(errors), errors))

@@ -47,8 +47,7 @@ class Flow:
         self.kinds = graph.value_kind.tobytes()
         """Kind of each value, as in `Graph.value_kind`."""
         reader, value = self.edges
-        counts = np.bincount(reader, minlength=graph.main_count)
-        ends = np.cumsum(counts).tolist()
+        ends = np.cumsum(np.bincount(reader, minlength=graph.main_count)).tolist()
         self._read: list[int] = value.tolist()
         self._start: list[int] = [0, *ends]
 
@@ -205,8 +204,7 @@ class _Separator:
 
     def _levels(self) -> dict[int, int]:
         """Return the distance from the source of each vertex that more flow can reach, up to the sink's distance."""
-        level = {self._SOURCE: 0}
-        row = [self._SOURCE]
+        level, row = {self._SOURCE: 0}, [self._SOURCE]
         while row and self._SINK not in level:
             front = []
             for vertex in row:
@@ -245,6 +243,8 @@ class _Separator:
 
 
 Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
+Source = TypeVar("Source")
+Target = TypeVar("Target")
 
 
 def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:
@@ -265,9 +265,9 @@ def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list
     return order + [node for node, count in waiting.items() if count]
 
 
-def followers(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """Return the targets of each vertex with edges."""
-    targets: dict[int, list[int]] = {}
+def followers(edges: Iterable[tuple[Source, Target]]) -> dict[Source, list[Target]]:
+    """Return the targets of each vertex with edges, of whatever kind both are."""
+    targets: dict[Source, list[Target]] = {}
     for source, target in edges:
         targets.setdefault(source, []).append(target)
     return targets

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.match.graph_lists import GraphLists, Numbers, equal_names, trusted_pairs, unique
 
@@ -495,11 +496,7 @@ _Thing = TypeVar("_Thing")
 
 def _by_key(keys: Mapping[_Thing, Hashable]) -> dict[Hashable, list[_Thing]]:
     """Group items by key; an empty key matches nothing."""
-    groups: dict[Hashable, list[_Thing]] = {}
-    for thing, key in keys.items():
-        if key not in ("", ()):
-            groups.setdefault(key, []).append(thing)
-    return groups
+    return followers((key, thing) for thing, key in keys.items() if key not in ("", ()))
 
 
 def _equal_keys(

@@ -8,7 +8,6 @@ one module or between results of one shape. An output without a tensor gets a re
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -27,14 +26,15 @@ from onnx_nb.analysis.compare.metrics import LOOKED_AT, between, kind_of
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE, TIE_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
-from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.dataflow import Flow, followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.saved import read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
-from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
+from onnx_nb.analysis.model.tensors import fits
+from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.pytorch.side import feeds_of, inputs_of
 from onnx_nb.analysis.results import Table
@@ -279,6 +279,7 @@ class Candidates:
 
     def __init__(self, recording: Recording, graph: Graph) -> None:
         self._recording, self._graph, self._calls = recording, graph, recording.calls
+        self._flow, self._is_constant = Flow.of(graph), graph.constant_values
         self._scopes = ModuleScopes(recording, graph)
         arrays = map(recording.value, range(recording.value_count))
         self._types = [(kind_of(array.dtype.name), array.shape) for array in arrays]
@@ -298,13 +299,12 @@ class Candidates:
             inputs = arguments.union(slot.value for slot in self._calls[number].inputs)
             results = (slot.value for slot in self._calls[number].outputs if slot.value not in inputs)
             self._makers.update((value, number) for value in results if value not in self._makers)
-        self._fixed: dict[int, tuple[int, str]] = {}
+        self._fixed = {number: (value, "input") for number, value in inputs_of(recording, graph).items()}
         """Recorded value → tensor and the method that found it, where there is no doubt."""
         self._open: dict[int, list[int]] = {}
         """Recorded value → tensors, best first."""
         self._inner: set[int] = set()
         """Recorded values whose tensors come from inside a call, and must be close."""
-        self._fixed |= {number: (value, "input") for number, value in inputs_of(recording, graph).items()}
         outputs = [value for value in graph.outputs.tolist() if value >= 0]
         if len(outputs) == len(self._calls[0].outputs):
             for value, slot in zip(outputs, self._calls[0].outputs, strict=True):
@@ -331,12 +331,10 @@ class Candidates:
         doubtful = (values for number, values in left.items() if len(values) > 1 or number in self._inner)
         self.tied = frozenset(itertools.chain(*doubtful))
         """Tensors whose values are needed."""
-        self.numbers: dict[int, list[int]] = {}
+        pairs = [(value, number) for number, (value, _) in self._fixed.items()]
+        pairs += [(value, number) for number, value in self._of_operations.items()]
+        self.numbers = followers([*pairs, *((value, number) for number, values in left.items() for value in values)])
         """Tensor → the recorded values that it may be."""
-        pairs = [(number, value) for number, (value, _) in self._fixed.items()] + [*self._of_operations.items()]
-        pairs += [(number, value) for number, values in left.items() for value in values]
-        for number, value in pairs:
-            self.numbers.setdefault(value, []).append(number)
 
     def is_elsewhere(self, node: int, call: int) -> bool:
         """Return whether the export says that a node is of another submodule than a call."""
@@ -349,9 +347,8 @@ class Candidates:
 
     def settle(self, distances: Mapping[tuple[int, int], float]) -> Alignment:
         """Choose a tensor for each recorded value; ``distances`` has (tensor, number of the value) → distance."""
-        pairs = dict(self._fixed)
-        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
-        pairs |= {number: (value, "scope") for number, value in sure.items() if number not in self._inner}
+        sure, _ = self._known()
+        pairs = self._fixed | {number: (value, "scope") for number, value in sure.items() if number not in self._inner}
         tensors = {value for value, _ in pairs.values()}
         ops = {number: value for number, value in self._of_operations.items() if number not in pairs}
         ops = {number: ops[number] for number in ops.keys() - self._included.keys() if ops[number] not in tensors}
@@ -364,16 +361,12 @@ class Candidates:
             maker = self._makers[number]
             places[number] = counts[maker, *self._open[number]] if not self.nodes[maker][1] else 0
             counts[maker, *self._open[number]] += 1
-        options = (
-            (distances[value, number], abs(place - places[number]), number, value)
+        ranking = sorted(
+            # where no value is near, as after a fault, the order counts
+            (far if far <= TIE_DISTANCE else 1.0, abs(place - places[number]), number, value)
             for number, values in self._open.items()
             for place, value in enumerate(values)
-            if (value, number) in distances
-        )
-        # where no value is near, as after a fault, the order counts
-        ranking = sorted(
-            (distance if distance <= TIE_DISTANCE else 1.0, place, number, value)
-            for distance, place, number, value in options
+            if (far := distances.get((value, number))) is not None
         )
         for distance, _, number, value in ranking:
             if number not in pairs and value not in tensors and (distance <= TIE_DISTANCE or number not in self._inner):
@@ -396,17 +389,14 @@ class Candidates:
         regions: list[tuple[list[int], bool]] = [([], False)] * len(self._calls)
         regions[0] = list(range(self._graph.main_count)), False
         for number in range(len(self._calls)):
-            calls_in: dict[Scope, list[int]] = {}
-            for other in range(number + 1, self._ends[number] + 1):
-                if self._calls[other].parent == number:
-                    calls_in.setdefault(scopes.of_call[other], []).append(other)
+            inside = range(number + 1, self._ends[number] + 1)
+            inner = (other for other in inside if self._calls[other].parent == number)
+            calls_in = followers((scopes.of_call[other], other) for other in inner)
             if not calls_in:
                 continue
             nodes, is_common = regions[number]
             depth = len(scopes.of_call[number]) + 1
-            nodes_in: dict[Scope, list[int]] = {}
-            for node in nodes:
-                nodes_in.setdefault(scopes.of_node[node][:depth], []).append(node)
+            nodes_in = followers((scopes.of_node[node][:depth], node) for node in nodes)
             for scope, calls in calls_in.items():
                 members = nodes_in.get(scope, [])
                 repeats: _Repeats = self._repeats(members) if len(calls) > 1 else ([], {})
@@ -480,7 +470,7 @@ class Candidates:
         nodes = [node for node in members if not graph.folded[node]]  # some calls may have constants that others lack
         repeats: dict[tuple[Any, ...], list[int]] = {}
         for place, node in enumerate(nodes):
-            weights = tuple(v for v in graph.node_inputs(node).tolist() if v >= 0 and is_weight(graph, v))
+            weights = tuple(v for v in graph.node_inputs(node).tolist() if v >= 0 and self._is_constant[v])
             key = int(graph.op_index[node]), self._scopes.of_node[node], weights
             repeats.setdefault(key, []).append(place)
         return nodes, repeats
@@ -493,11 +483,7 @@ class Candidates:
         kind, shape = self._types[number]
         if info.dtype and kind_of(info.dtype) != kind:
             return False
-        if info.shape is None or info.shape == shape:
-            return True
-        return len(info.shape) == len(shape) and all(
-            not isinstance(dim, int) or dim == size for dim, size in zip(info.shape, shape, strict=True)
-        )
+        return info.shape is None or info.shape == shape or fits(info.shape, shape)
 
     def _propose(self, number: int, maker: int) -> None:
         """Note the tensors that may be a value, from the nodes of the call that produced it."""
@@ -521,7 +507,8 @@ class Candidates:
                 self._inner.add(number)
             return
         inside = set(nodes)
-        leaving = [value for value in values if any(node not in inside for node in self._readers.get(value, ()))]
+        outputs = set(self._graph.outputs.tolist())
+        leaving = [value for value in values if value in outputs or not inside.issuperset(self._flow.readers(value))]
         # the output of an inner call is not that of the call around it
         inner = {slot.value for call in self._calls[maker + 1 : self._ends[maker] + 1] for slot in call.outputs}
         of_inner = {self._fixed[output][0] for output in inner if output in self._fixed}
@@ -532,27 +519,14 @@ class Candidates:
         if values and not exits:
             self._inner.add(number)
 
-    @functools.cached_property
-    def _readers(self) -> dict[int, list[int]]:
-        """Tensor → the nodes that read it, themselves or in a subgraph; −1 for an output of the model."""
-        nodes, values = (column.tolist() for column in Flow.of(self._graph).edges)
-        readers: dict[int, list[int]] = {value: [-1] for value in self._graph.outputs.tolist()}
-        for node, value in zip(nodes, values, strict=True):
-            readers.setdefault(value, []).append(node)
-        return readers
-
     def _narrow(self) -> None:
         """Leave of several tensors of one value those that the nodes of most calls read that torch passed it to."""
-        readers: dict[int, list[int]] = {}
-        for number, call in enumerate(self._calls):
-            for slot in call.inputs:
-                readers.setdefault(slot.value, []).append(number)
+        readers = followers((slot.value, number) for number, call in enumerate(self._calls) for slot in call.inputs)
         for number, values in self._open.items():
             if len(values) > 1 and number in readers and not self.nodes[self._makers[number]][1]:
                 nodes = [set(self.nodes[reader][0]) for reader in readers[number]]
-                votes = [
-                    sum(not inside.isdisjoint(self._readers.get(value, ())) for inside in nodes) for value in values
-                ]
+                reads = map(self._flow.readers, values)
+                votes = [sum(not inside.isdisjoint(read) for inside in nodes) for read in reads]
                 self._open[number] = [value for value, vote in zip(values, votes, strict=True) if vote == max(votes)]
 
     def _known(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -575,10 +549,8 @@ class Candidates:
     def _constants(self) -> dict[int, int]:
         """Return the value of each operation that the exporter computed, such as the table of a rotary embedding."""
         graph, constants = self._graph, dict[int, int]()
-        weights: dict[tuple[int, ...], list[str]] = {}
-        for name, info in graph.model.initializers.items():
-            if 1 < math.prod(info.shape) <= LOOKED_AT:
-                weights.setdefault(info.shape, []).append(name)
+        infos = graph.model.initializers.items()
+        weights = followers((info.shape, name) for name, info in infos if 1 < math.prod(info.shape) <= LOOKED_AT)
         for function in self._recording.functions:
             for name in weights.get(self._types[function.value][1], ()):
                 array = graph.model.tensor(name)
@@ -669,12 +641,6 @@ class Candidates:
             return "no node of the export is from this call: not read, computed in advance, or merged with others"
         shape = shape_text(self._types[number][1])
         return f"no tensor of shape {shape} leaves its nodes: fused with the next operator, or not read"
-
-
-def is_weight(graph: Graph, value: int) -> bool:
-    """Return whether a value is a weight, or computed from weights only."""
-    maker = int(graph.producer[value])
-    return bool(graph.folded[maker]) if maker >= 0 else bool(graph.value_kind[value] == INITIALIZER)
 
 
 def main_tensors(graph: Graph) -> dict[str, int]:

@@ -32,6 +32,7 @@ from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import attributes as values_of
@@ -430,13 +431,11 @@ class TorchProposal(Proposal):
         self._wrong_constants: set[int] = set()
         self.alignment = Alignment(()) if alignment is None else alignment.on(graph.model)
         self._pairs: Pairs = self.alignment.pairs(recording, graph)
-        numbers: dict[int, list[int]] = {} if self._candidates is None else self._candidates.numbers
-        if alignment is not None:
-            for number, (value, _) in self._pairs.items():
-                numbers.setdefault(value, []).append(number)
-            if not numbers:
-                message = f"no tensor of {graph.model.name} is in the alignment."
-                raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
+        edges = ((value, number) for number, (value, _) in self._pairs.items())
+        numbers = followers(edges) if self._candidates is None else self._candidates.numbers
+        if alignment is not None and not numbers:
+            message = f"no tensor of {graph.model.name} is in the alignment."
+            raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
         self.options = tuple(Option(number, value, "") for value, several in numbers.items() for number in several)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:

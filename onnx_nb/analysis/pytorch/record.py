@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, quoted
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress, stage
@@ -436,9 +437,7 @@ class _CallRecorder:
         """Tensors that live until the end, where aten operations are recorded."""
         self._constants = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
         """Identities of the parameters and buffers."""
-        self._names: dict[int, list[str]] = {}
-        for name, part in module.named_modules(remove_duplicate=False):
-            self._names.setdefault(id(part), []).append(name)
+        self._names = followers((id(part), name) for name, part in module.named_modules(remove_duplicate=False))
         self._root = type(module).__name__ if any("model" in names for names in self._names.values()) else "model"
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, functions: bool) -> None:

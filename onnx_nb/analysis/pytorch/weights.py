@@ -27,7 +27,6 @@ from onnx_nb.analysis.compare.thresholds import TIE_DISTANCE, WEIGHT_ULPS
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attribute
-from onnx_nb.analysis.pytorch.align import is_weight
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
 from onnx_nb.analysis.pytorch.record import to_numpy
 from onnx_nb.analysis.pytorch.side import inputs_of
@@ -141,8 +140,9 @@ class WeightFinder:
     def __init__(
         self, module: torch.nn.Module, recording: Recording, graph: Graph, pairs: Pairs, scope: str | None
     ) -> None:
-        self._recording, self._graph, self._pairs, self._scope = recording, graph, pairs, scope
-        self._calls, self._inputs = recording.calls, inputs_of(recording, graph)
+        self._recording, self._calls, self._scope = recording, recording.calls, scope
+        self._graph, self._pairs, self._is_constant = graph, pairs, graph.constant_values
+        self._inputs = inputs_of(recording, graph)
         self._parts = dict(module.named_modules(remove_duplicate=False))
         self._parameters: dict[str, Any] = dict(module.named_parameters())
         self._tensors: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
@@ -312,7 +312,7 @@ class WeightFinder:
                 return node
             if op in _AFTER:
                 read = [source for source in graph.node_inputs(node).tolist() if source >= 0]
-                todo += [source for source in read if not is_weight(graph, source)] or read
+                todo += [source for source in read if not self._is_constant[source]] or read
         return -1
 
     def _ahead(self, value: int, operators: Sequence[str]) -> Iterator[int]:
