@@ -26,6 +26,7 @@ from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
+from onnx_nb.analysis.compare.operands import input_of
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, precision_of, quantizes, unrounded
 from onnx_nb.analysis.compare.sides import Feed, Recorded, Running
 from onnx_nb.analysis.compare.thresholds import (
@@ -36,8 +37,8 @@ from onnx_nb.analysis.compare.thresholds import (
 )
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
-from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.match.diff import diff
 from onnx_nb.analysis.match.node_matching import HOW, Matching
@@ -196,8 +197,7 @@ def _sides(
     roles: tuple[Literal["reference", "candidate"], ...] = ("reference", "candidate")
     sides: list[_Side | None] = [None, None]
     names: set[str] = set()
-    for at, role in enumerate(roles):
-        one = sources[at]
+    for at, (role, one) in enumerate(zip(roles, sources, strict=True)):
         try:
             if isinstance(one, Capture):
                 sides[at] = Recorded(one)
@@ -341,13 +341,13 @@ class ModelProposal(Proposal):
         for depth, value in enumerate(self.values[0]):
             if (option := by_reference.get(value)) is not None:
                 nodes = int(reference.producer[value]), int(candidate.producer[option.candidate])
-                about: dict[str, Any] = {
+                region = nodes_between(reference, [value], by_reference.keys())[0] if has_quantizers else ()
+                about = {
                     "op_type": _operator(reference, value),
                     "scope": layer_of(reference, value),
                     "difference": ", ".join(self._changes.get(nodes, ())),
+                    "precision": precision_of(reference, region),
                 }
-                region = nodes_between(reference, [value], by_reference.keys())[0] if has_quantizers else ()
-                about["precision"] = precision_of(reference, region)
                 yield option, depth, reference.value_names[value], about
 
 
@@ -451,14 +451,12 @@ def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Opt
 
 def values(graph: Graph) -> dict[str, int]:
     """Return the values of the main graph by name, in order of execution, without weights and constants."""
-    is_weight = (graph.value_kind == INITIALIZER) | (graph.value_kind == DANGLING)
+    is_weight = np.isin(graph.value_kind, (INITIALIZER, DANGLING))
     indices = np.flatnonzero((graph.value_subgraph == 0) & ~is_weight)
-    makers = graph.producer[indices]
-    order = np.full(len(makers), -1)
-    order[makers >= 0] = graph.rank[makers[makers >= 0]]
-    indices = indices[np.argsort(order, kind="stable")].tolist()
+    order = np.append(graph.rank, -1)[graph.producer[indices]]  # the last one is for values that no node makes
     names = graph.value_names
-    return {names[value]: value for value in indices if names[value] and _operator(graph, value) != "Constant"}
+    every = indices[np.argsort(order, kind="stable")].tolist()
+    return {names[value]: value for value in every if names[value] and _operator(graph, value) != "Constant"}
 
 
 def _options(
@@ -475,12 +473,10 @@ def _options(
             if after >= 0 and _operator(graph, outputs[0]) in names_where("clips"):
                 matches.append(Option(value, after, "fused"))
         if _operator(graph, value) in names_where("clips"):
-            read = next(iter(graph.node_inputs(int(graph.producer[value])).tolist()), -1)
-            matches += [
-                option._replace(how="fused")
-                for option in _named(graph.value_names[read] if read >= 0 else "", value, sources, targets, candidate)
-                if option.how != "name" or not matches
-            ]
+            read = input_of(graph, int(graph.producer[value]), 0)
+            base = graph.value_names[read] if read >= 0 else ""
+            others = _named(base, value, sources, targets, candidate)
+            matches += [option._replace(how="fused") for option in others if option.how != "name" or not matches]
         pairs += matches
     return pairs
 
@@ -501,25 +497,21 @@ def _named(
 
 def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
     """Return the names of the weights that hold scale and zero point of a value."""
-    weights = graph.model.initializers
     for _ in range(64):  # no chain of moving operators is longer
-        op = _operator(graph, value)
+        op, maker = _operator(graph, value), int(graph.producer[value])
+        row = facts(op)
         if not op:  # a weight, from which a row was gathered
             base = graph.value_names[value].removesuffix(QUANTIZED)
             names = [f"{base}_scale", f"{base}_zero_point"]
-            break
-        inputs = graph.node_inputs(int(graph.producer[value])).tolist()
-        row = facts(op)
-        if row.out[0] >= 0:
-            read = [inputs[place] if 0 <= place < len(inputs) else -1 for place in row.out]
+        else:
+            read = (input_of(graph, maker, place) for place in row.out)
             names = [graph.value_names[index] if index >= 0 else "" for index in read]
+        if not op or row.out[0] >= 0:
+            return (names[0], names[1]) if all(name in graph.model.initializers for name in names) else None
+        value = input_of(graph, maker, 0) if row.moves == (0,) and row.category != "cast" else -1
+        if value < 0:
             break
-        if row.moves != (0,) or row.category == "cast" or not inputs or inputs[0] < 0:
-            return None
-        value = inputs[0]
-    else:
-        return None
-    return (names[0], names[1]) if all(name in weights for name in names) else None
+    return None
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------

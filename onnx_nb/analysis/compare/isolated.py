@@ -119,10 +119,8 @@ def isolated_errors(
     # where no node is in a body that may not run, onnxruntime has already run each with these sizes
     is_safe = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
     for values in _batches(graph, references, begins, tensors, min(_BATCH, settings.memory_limit)):
-        report(
-            len(errors) / len(references),
-            f"{count_text(len(values), 'region')}, each on the reference's values (isolated=False: none)",
-        )
+        many = count_text(len(values), "region")
+        report(len(errors) / len(references), f"{many}, each on the reference's values (isolated=False: none)")
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
         model = _regions(graph, nodes, arrays, values, begins)
@@ -212,20 +210,10 @@ def unconfirmed(
 def nodes_between(graph: Graph, ends: Iterable[int], begins: Collection[int]) -> tuple[set[int], list[int]]:
     """Return the nodes that compute ``ends`` from the nearest of ``begins``, and the tensors they read from outside."""
     flow = Flow.of(graph)
-    nodes: set[int] = set()
-    inputs: dict[int, None] = {}
-    todo = [flow.producer[value] for value in ends]
-    while todo:
-        node = todo.pop()
-        if node in nodes:
-            continue
-        nodes.add(node)
-        for value in flow.reads(node):
-            if flow.producer[value] < 0 or value in begins:
-                inputs[value] = None
-            else:
-                todo.append(flow.producer[value])
-    return nodes, [value for value in inputs if flow.kinds[value] != INITIALIZER or value in begins]
+    nodes = flow.ancestors(ends, begins)
+    read = {value for node in nodes for value in flow.reads(node)}
+    is_open = {value for value in read if flow.producer[value] < 0 and flow.kinds[value] != INITIALIZER}
+    return nodes, sorted(value for value in read if value in is_open or value in begins)
 
 
 def _regions(

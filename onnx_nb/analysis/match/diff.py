@@ -198,16 +198,11 @@ class Diff(Displayed, Table):
 
     def matches(self) -> list[dict[str, Any]]:
         """Return a row for each node of the reference: its name, operator, counterpart, and method of matching."""
-        graph, other = Graph.of(self.reference), Graph.of(self.candidate)
-        pairs = zip(self.matching.node.tolist(), self.matching.node_how.tolist(), strict=True)
+        graph, names = Graph.of(self.reference), [*Graph.of(self.candidate).names, None]  # the last one at −1
+        rows = zip(graph.names, self.matching.node.tolist(), self.matching.node_how.tolist(), strict=True)
         return [
-            {
-                "reference": graph.names[node],
-                "op": graph.operators[graph.op_index[node]][0],
-                "candidate": other.names[there] if there >= 0 else None,
-                "how": HOW[how],
-            }
-            for node, (there, how) in enumerate(pairs)
+            {"reference": name, "op": graph.op_type(node), "candidate": names[there], "how": HOW[how]}
+            for node, (name, there, how) in enumerate(rows)
         ]
 
     _columns = tuple(Difference.__dataclass_fields__)
@@ -242,11 +237,9 @@ class Diff(Displayed, Table):
 
     def _states(self, at: int, graph: Graph, node: Ints, value: Ints) -> States:
         node_state, value_state = (np.where(there < 0, ONLY, SAME).astype(np.uint8) for there in (node, value))
-        for change in self.changes:
-            if change.what == "changed" and change.tensors[at] >= 0:
-                value_state[change.tensors[at]] = CHANGED
-            if change.what == "changed" and change.nodes[at] >= 0:
-                node_state[change.nodes[at]] = CHANGED
+        changes = [change for change in self.changes if change.what == "changed"]
+        value_state[[change.tensors[at] for change in changes if change.tensors[at] >= 0]] = CHANGED
+        node_state[[change.nodes[at] for change in changes if change.nodes[at] >= 0]] = CHANGED
         # readers of changed weights and constants are changed as well; constants are drawn inside their readers
         constants = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
         waiting = [value for node in constants for value in graph.node_outputs(node).tolist() if value >= 0]
@@ -571,9 +564,7 @@ def _compatible(one: ValueType, other: ValueType) -> bool:
         return not one.dtype or not other.dtype
     if one.shape is None or other.shape is None:
         return True
-    return len(one.shape) == len(other.shape) and all(
-        x == y or not (isinstance(x, int) and isinstance(y, int)) for x, y in zip(one.shape, other.shape, strict=True)
-    )
+    return tensors.fits(one.shape, [dim if isinstance(dim, int) else None for dim in other.shape])
 
 
 def _of_models(*models: Model) -> Iterator[Difference]:
