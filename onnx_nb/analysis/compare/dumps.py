@@ -95,9 +95,7 @@ def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumpe
     # as many channels as rows and columns: as in all the others
     last = [name for name, flag in flags.items() if flag or (flag is None and votes == {True})]
     matches = {value: name for value, name in names.items() if name not in other_kind}
-    notes = []
-    if last:
-        notes.append(f"{_few(last, len(matches), label)} channels last, turned to compare.")
+    notes = [f"{_few(last, len(matches), label)} channels last, turned to compare."] if last else []
     notes += [f"{_few(several, len(matches), label)} {text}." for text, several in by_types.items()]
     return Dumped(graph.model, arrays, label, matches, frozenset(last)), unfit | other_kind, notes
 

@@ -17,7 +17,7 @@ import math
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -190,26 +190,20 @@ def errors_of(
     if feed is None:
         raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
     pairs = _run_both_ways(sides, plan, feed, work.reached, proposal)
-    plan = plan._replace(
-        options=tuple(pairs.errors),
-        held=plan.held & {option.reference for option in pairs.errors},
-        sampled=False,
-        unread=0.0,
-    )
-    later: Iterable[PairErrors]
-    if executor is None:
-        later = (_run_both_ways(sides, plan, other, functools.partial(_reached, work, other.number)) for other in rest)
-    else:
+    held = plan.held & {option.reference for option in pairs.errors}
+    plan = plan._replace(options=tuple(pairs.errors), held=held, sampled=False, unread=0.0)
+
+    def run(other: Feed) -> PairErrors:
+        return _run_both_ways(sides, plan, other, lambda part, what: work.reached(other.number + part, what))
+
+    later: Iterable[PairErrors] = map(run, rest)
+    if executor is not None:
         later = value_recorder.spread(executor, _run_remote, pickle.dumps((sides, plan)), rest)
     for number, errors in enumerate(later, 2):
         pairs = pairs.merge(errors)
         work.reached(number, f"{number} feeds done")
     work.finished()
     return pairs
-
-
-def _reached(work: CountedWork, number: int, part: float, what: str) -> None:
-    work.reached(number + part, what)
 
 
 def points_of(
@@ -229,18 +223,14 @@ def points_of(
         region: list[int] = []
         if value in begins:
             region = sorted(nodes_between(candidate, [value], begins)[0], key=candidate.rank.item)
-        quantizers = (
-            weights(candidate, region, proposal.weight, proposal.weights_near(option), pairs.powers)
-            if has_quantizers
-            else []
-        )
+        near = proposal.weights_near(option) if has_quantizers else ()
+        quantizers = weights(candidate, region if has_quantizers else (), proposal.weight, near, pairs.powers)
         maker = int(candidate.producer[value])
         here = precision_of(candidate, region) if has_quantizers or proposal.has_casts else 0.0
         fields = {**about, "precision": max(here, about.get("precision", 0.0))}
+        names = name, name, candidate.value_names[value]
         point = Point(
-            name,
-            name,
-            candidate.value_names[value],
+            *names,
             option.how,
             depth,
             node=candidate.names[maker] if maker >= 0 else "",
@@ -316,17 +306,12 @@ def _isolate(  # noqa: PLR0917
     scales = {value: scale_of(model, option) for value, option in options.items() if option.scale[0]}
     settings = plan.settings._replace(memory_limit=plan.settings.memory_limit // 2, feed=feed.number)
 
-    def of_regions(skip: Iterable[int] = (), uncut: Iterable[int] = ()) -> dict[int, Errors]:
+    inputs = fed(model, feed.inputs)
+
+    def of_regions(skip: Collection[int] = (), uncut: Collection[int] = ()) -> dict[int, Errors]:
+        right = {value: array for value, array in arrays.items() if value not in skip}
         return isolated_errors(
-            graph,
-            {value: array for value, array in arrays.items() if value not in skip},
-            pairs.dtypes,
-            fed(model, feed.inputs),
-            settings,
-            keep=unread,
-            uncut=frozenset(uncut),
-            scales=scales,
-            progress=progress,
+            graph, right, pairs.dtypes, inputs, settings, keep=unread, uncut=uncut, scales=scales, progress=progress
         )
 
     pairs.isolated = of_regions()
@@ -412,7 +397,8 @@ class _Pairing:
         if side:
             self.pairs.dtypes[value] = content.dtype
         elif value in self.plan.held and content.dtype.kind != "O":
-            self._hold(value, content, permanent=permanent)
+            self.pairs.references[value], nbytes = self._stored(content, self._held_bytes, permanent=permanent)
+            self._held_bytes += nbytes
         if self.plan.sampled:
             elements = content.reshape(-1)[: 0 if content.dtype.kind == "O" else None]
             self.pairs.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLE_SIZE)))
@@ -432,19 +418,15 @@ class _Pairing:
                 if isinstance(counterpart.content, Spilled) and os.name == "posix":  # which can remove a mapped file
                     Path(counterpart.content.path).unlink()
         if uses:
-            nbytes = 0 if permanent or isinstance(content, np.memmap) else content.nbytes
-            if sum(self.waiting) + nbytes > self._limit // 4 and nbytes > SMALL:
-                content, nbytes = self.files.put(content), 0
+            content, nbytes = self._stored(content, sum(self.waiting), permanent=permanent)
             self.arrived[side][value] = _Waiting(content, nbytes, uses)
             self.waiting[side] += nbytes
 
-    def _hold(self, value: int, content: Numbers, *, permanent: bool) -> None:
-        if not permanent and not isinstance(content, np.memmap) and content.nbytes > SMALL:
-            if self._held_bytes + content.nbytes > self._limit // 4:
-                content = self.files.put(content)
-            else:
-                self._held_bytes += content.nbytes
-        self.pairs.references[value] = content
+    def _stored(self, content: Numbers, others: int, *, permanent: bool) -> tuple[Any, int]:
+        """Return what stands for a value beside so many bytes: itself or a file, and its bytes in memory."""
+        nbytes = 0 if permanent or isinstance(content, np.memmap) else content.nbytes
+        is_large = nbytes > SMALL and others + nbytes > self._limit // 4
+        return (self.files.put(content), 0) if is_large else (content, nbytes)
 
     def nbytes(self) -> int:
         """Return the number of bytes of values that wait, are held or are being compared."""
@@ -473,11 +455,8 @@ class _Pairing:
         is_output = option.reference in outputs[0] or option.candidate in outputs[1]
         axis = classes_axis(reference) if is_output else None
         nbytes = reference.nbytes + candidate.nbytes
-        if (
-            nbytes <= self._unread
-            and not option.scale[0]
-            and {(0, option.reference), (1, option.candidate)} <= self._permanent
-        ):
+        are_permanent = {(0, option.reference), (1, option.candidate)} <= self._permanent
+        if nbytes <= self._unread and not option.scale[0] and are_permanent:
             self._unread -= nbytes
             self.pairs.errors[option] = settings.errors(reference, candidate, keep=True, argmax=axis)
             return

@@ -212,12 +212,10 @@ class ErrorStats(ErrorSize):
             scan = array_errors.Pass(reference, candidate, rtol=rtol, atol=atol, argmax=argmax)
             dtypes, errors, fields = (reference.dtype.name, candidate.dtype.name), scan.worst, scan.fields()
         one, other = reference.reshape(-1), candidate.reshape(-1)
-        worst = [
-            Worst(
-                tuple(map(int, np.unravel_index(place, shape))), _number(one[place]), _number(other[place]), error, feed
-            )
-            for error, place in errors
-        ]
+        worst = []
+        for error, place in errors:
+            index = tuple(map(int, np.unravel_index(place, shape)))
+            worst.append(Worst(index, _number(one[place]), _number(other[place]), error, feed))
         return cls(shape, dtypes, reference.size, rtol=rtol, atol=atol, worst=tuple(worst), **fields)
 
     @property
