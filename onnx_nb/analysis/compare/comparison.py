@@ -397,7 +397,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             members = followers((self.points[place].op_type, place) for place in places)
             overall = _lower_median(sizes[np.isfinite(sizes)])
             usual = {kind: _lower_median(sizes[them]) for kind, them in members.items() if len(them) > 1}
-            least = (max(MEDIAN_FLOOR, point.precision, _unit(point)) for point in self.points)
+            # a quarter of a unit is the mean error of rounding
+            least = (max(MEDIAN_FLOOR, point.precision, _unit(point) / 4) for point in self.points)
             usually = (usual.get(point.op_type, overall) for point in self.points)
             ratios = sizes / list(map(max, usually, least))
             # where most of a kind are wrong, their median is no standard: rounding elsewhere is not worse than they are
@@ -603,15 +604,14 @@ _COLUMNS: Final = (
 
 def _rounding(point: Point) -> float:
     """Return the relative isolated error up to which rounding explains it."""
-    errors = point.error_size("isolated")
     # attributes are float32, such as an epsilon, also where values are more precise
-    return max(0.0 if errors is None else ROUNDING_ULPS * precision(errors), MEDIAN_FLOOR, point.precision)
+    return max(ROUNDING_ULPS * _unit(point), MEDIAN_FLOOR, point.precision)
 
 
 def _unit(point: Point) -> float:
-    """Return the mean relative error of rounding to the type of a point's values."""
+    """Return the precision of the type of a point's values."""
     errors = point.error_size("isolated")
-    return 0.0 if errors is None else precision(errors) / 4
+    return 0.0 if errors is None else precision(errors)
 
 
 def _amount(errors: ErrorSize, whose: str = "its") -> str:

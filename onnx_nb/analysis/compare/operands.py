@@ -44,11 +44,8 @@ class Operand(NamedTuple):
 
     def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Operand:
         """Return the operand with a change of axes or shape applied to its values, steps and integers."""
-        if self.steps is None or self.integers is None:
-            return self._replace(array=change(self.array))
-        return self._replace(
-            array=change(self.array), steps=change(self.steps), integers=change(np.asarray(self.integers))
-        )
+        steps, integers = (None if part is None else change(part) for part in (self.steps, self.integers))
+        return self._replace(array=change(self.array), steps=steps, integers=integers)
 
 
 INTEGERS: Final = frozenset(
@@ -192,15 +189,8 @@ def _dequantized(
         return None
     array = ((read.array.astype(np.float64) - zeros) * scales).astype(scale.dtype)
     granularity = "tensor" if scale.size == 1 else f"block of {block}" if block else "channel"
-    return Operand(
-        read.initializer,
-        array,
-        scales,
-        read.array,
-        granularity,
-        int(zeros.reshape(-1)[:1].sum()),
-        bits_of(read.array.dtype),
-    )
+    zero_point = int(zeros.reshape(-1)[:1].sum())
+    return Operand(read.initializer, array, scales, read.array, granularity, zero_point, bits_of(read.array.dtype))
 
 
 def bits_of(dtype: np.dtype[Any]) -> int:

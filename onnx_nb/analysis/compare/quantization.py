@@ -59,10 +59,8 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
         if form == "packed":
             bits.append(int(attributes(graph.nodes[node]).get("bits", 4)))
         elif op == "Cast":
-            ends = {
-                graph.type_of(value).dtype for value in (input_of(graph, node, 0), *graph.node_outputs(node).tolist())
-            }
-            bits += [_HALVES[dtype] for dtype in ends & _HALVES.keys()]
+            ends = input_of(graph, node, 0), *graph.node_outputs(node).tolist()
+            bits += [_HALVES[dtype] for value in ends if (dtype := graph.type_of(value).dtype) in _HALVES]
         elif form:
             read = [names[value] for value in graph.node_inputs(node).tolist() if value >= 0]
             of_weights = [_BITS[kind] for name in read if name in infos and (kind := infos[name].dtype) in _BITS]
@@ -234,10 +232,10 @@ class Quantizer:
             case "values":
                 return f"{what}: its integers are not its rounded values"
             case "clipping":
-                above = (self.above / self.count, f"values above {self.high:.3g}")
-                below = (self.below / self.count, f"values below {self.low:.3g}")
-                parts = " and ".join(f"{share_text(share)} of {text}" for share, text in _shares(above, below))
-                return f"quantization of {what} clips {parts}{better}"
+                sides = (self.above, f"above {self.high:.3g}"), (self.below, f"below {self.low:.3g}")
+                least = max(self.above, self.below) / 20
+                parts = (f"{share_text(n / self.count)} of values {text}" for n, text in sides if n > least)
+                return f"quantization of {what} clips {' and '.join(parts)}{better}"
             case "coarse":
                 levels = "" if math.isnan(self.used) else f" and uses {self.used:.0%} of its levels"
                 return f"the scale {self.scale[1]:.3g} of {what} is too large{levels}{better}"
@@ -280,12 +278,6 @@ class Quantizer:
 
     def __repr__(self) -> str:
         return f"Quantizer({self.message})"
-
-
-def _shares(*parts: tuple[float, str]) -> list[tuple[float, str]]:
-    """Return those parts that matter."""
-    least = max(share for share, _ in parts) / 20
-    return [part for part in parts if part[0] > least]
 
 
 def input_powers(graph: Graph, arrays: Mapping[int, Callable[[], NDArray[Any]]]) -> dict[int, Floats]:
@@ -338,8 +330,7 @@ def activations(
         else:
             numbers = tuple(map(graph.model.tensor, scales[value]))
             site = _Site(value, scales[value][0], numbers * 2)
-        array = None if site is None else arrays[site.value]()
-        if site is None or array is None or array.dtype.kind != "f" or not array.size:
+        if site is None or (array := arrays[site.value]()).dtype.kind != "f" or not array.size:
             continue
         quantizer = _activation(graph, node, site, array, is_shared=site.scale_name in scale_names)
         if quantizer is not None:
@@ -418,32 +409,19 @@ def _activation(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is
     ends = facts(graph.op_type(maker)).range
     if ends is not None and math.isfinite(ends[1]):  # the scale comes from the range of the function
         lows, highs = np.minimum(lows, ends[0]), np.maximum(highs, ends[1])
-    costs = costs_of(
-        Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
-        (lowest, highest),
-        dtype,
-        is_symmetric=float(zero[0, 0]) == (lowest + highest + 1) // 2,
-        is_wide=is_wide,
-    )
+    values = Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs)
+    is_symmetric = float(zero[0, 0]) == (lowest + highest + 1) // 2
+    costs = costs_of(values, (lowest, highest), dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     apart = []
     if (scale != back_scale).any():
         apart.append(f"the scale {back_scale[0, 0]:.3g} instead of {scale[0, 0]:.3g}")
     if (zero != back_zero).any():
         apart.append(f"the zero point {int(back_zero[0, 0])} instead of {int(zero[0, 0])}")
-    return Quantizer(
-        graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix("_quantized"),
-        graph.names[node],
-        "activation",
-        dtype.name,
-        "channel" if is_wide else "tensor",
-        np.asarray([scale.min(), scale.max()]),
-        int(zero[0, 0]),
-        float(((lowest - zero) * scale).min()),
-        float(((highest - zero) * scale).max()),
-        disagreement=", ".join(apart),
-        shared=is_shared,
-        **costs,
-    )
+    costs |= {"disagreement": ", ".join(apart), "shared": is_shared}
+    name = graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix("_quantized")
+    low, high = float(((lowest - zero) * scale).min()), float(((highest - zero) * scale).max())
+    form = dtype.name, "channel" if is_wide else "tensor", np.asarray([scale.min(), scale.max()]), int(zero[0, 0])
+    return Quantizer(name, graph.names[node], "activation", *form, low, high, **costs)
 
 
 _NEARBY: Final = 32
@@ -462,11 +440,8 @@ def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
                 return row.channels
             shapes = {read: _weight_shape(graph, read) for read in inputs if read >= 0}
             weights = [shape for shape in shapes.values() if shape is not None and max(shape, default=1) > 1]
-            if (
-                graph.op_type(node) in variants("MatMul")
-                and any(len(shape) == 2 for shape in weights)
-                and shapes[inputs[0]] is None
-            ):
+            has_matrix = any(len(shape) == 2 for shape in weights)
+            if graph.op_type(node) in variants("MatMul") and has_matrix and shapes[inputs[0]] is None:
                 return -1
             is_rounding = row.quantized in ("rounds", "dequantizes")
             if not is_rounding and row.traits.isdisjoint(("pointwise", "broadcast")):
@@ -517,24 +492,17 @@ def weight_quantizer(
     is_symmetric = operand.zero_point in (0, middle)
     costs = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     steps = rows["s"]
-    quantizer = Quantizer(
-        operand.initializer.removesuffix("_quantized"),
-        graph.names[node],
-        "weight",
-        dtype.name if is_float else f"{'u' if ends[0] == 0 else ''}int{operand.bits}",
-        operand.granularity,
-        np.asarray([steps.min(), steps.max()], np.float64),
-        operand.zero_point,
-        float(np.min((ends[0] - operand.zero_point) * steps)),
-        float(np.max((ends[1] - operand.zero_point) * steps)),
-        **costs,
-    )
+    name, zero = operand.initializer.removesuffix("_quantized"), operand.zero_point
+    low, high = float(np.min((ends[0] - zero) * steps)), float(np.max((ends[1] - zero) * steps))
+    kind = dtype.name if is_float else f"{'u' if ends[0] == 0 else ''}int{operand.bits}"
+    form = kind, operand.granularity, np.asarray([steps.min(), steps.max()], np.float64), zero
+    quantizer = Quantizer(name, graph.names[node], "weight", *form, low, high, **costs)
     if quantizer.fault in ("values", "channel"):
-        infos, name = graph.model.initializers, operand.initializer
+        infos, weight = graph.model.initializers, operand.initializer
         sizes = {
             info.shape for info in infos.values() if info.nbytes <= _LONGEST_SCALES and max(info.shape, default=0) > 1
         }
-        scales = {key: graph.model.tensor(key) for key in infos if key != name and infos[key].shape in sizes}
+        scales = {key: graph.model.tensor(key) for key in infos if key != weight and infos[key].shape in sizes}
         return replace(quantizer, mistake=mistake_of(right, operand, scales))
     if powers is not None and not is_float and operand.bits <= 8:
         gain, channels = smoothing_of(
@@ -569,17 +537,14 @@ def weights(
             operand = weight_of(graph, node, place)
             if operand is None or operand.integers is None:
                 continue
-            name = float_name(operand.initializer)
+            name = _BASE.sub("", operand.initializer)
             right = by_name(name)
-            is_same = (
-                name + _AS_IT_IS == operand.initializer and right is not None and right.shape == operand.array.shape
-            )
-            if right is not None:
-                right = right if is_same else turned(right, operand.array)
-            else:
+            if right is None:
                 ways = [(key, turned(array, operand.array)) for key in others if (array := by_name(key)) is not None]
                 fitting = [way for way in ways if way[1] is not None]
                 name, right = fitting[0] if len(fitting) == 1 else (name, None)
+            elif name + _AS_IT_IS != operand.initializer or right.shape != operand.array.shape:
+                right = turned(right, operand.array)
             if right is None or right.dtype.kind != "f":
                 continue
             quantizer = weight_quantizer(graph, node, operand, right, powers.get(node))
@@ -597,15 +562,10 @@ def turned(right: NDArray[Any], target: NDArray[Any]) -> NDArray[Any] | None:
     return ways[0] if ways else None
 
 
-def float_name(name: str) -> str:
-    """Return the name of the float weight from which onnxruntime's quantizers derive that of a quantized one."""
-    return _BASE.sub("", name)
-
-
 _AS_IT_IS: Final = "_quantized"
 """Suffix of a weight that onnxruntime quantizes without turning it."""
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
-"""Suffixes of the names of quantized weights."""
+"""Suffixes that onnxruntime's quantizers append to the name of a float weight for that of the quantized one."""
 _WEIGHT_PLACES: Final[Mapping[str, Iterable[int]]] = {
     **dict.fromkeys(INTEGERS, (1, 2)),
     **{op: (place,) for op, place in BLOCKS.items()},

@@ -40,16 +40,11 @@ def mistake_of(right: NDArray[Any], operand: Operand, scales: Mapping[str, NDArr
     block = int(operand.granularity.rpartition(" ")[2]) if operand.granularity.startswith("block") else 1
     # of a square matrix in an operator of another orientation, either may be meant
     for way in (real, real.T) if block > 1 and real.shape == real.T.shape else (real,):
-        readings = (
-            _readings(codes, zeros, steps, operand, block, scales),
-            _fits(way, codes, zeros, steps, operand, block),
-        )
-        for what, levels, centers, widths in itertools.chain(*readings):
+        common = codes, zeros, steps, operand, block
+        for what, levels, centers, widths in itertools.chain(_readings(*common, scales), _fits(way, *common)):
             squares = np.square((levels - centers) * widths - way)
-            if (
-                squares.sum() * READING_GAIN < before
-                and np.mean(squares / np.maximum(widths**2, steps**2)) < READING_RESIDUE
-            ):
+            is_less = squares.sum() * READING_GAIN < before
+            if is_less and np.mean(squares / np.maximum(widths**2, steps**2)) < READING_RESIDUE:
                 return what
     return ""
 
