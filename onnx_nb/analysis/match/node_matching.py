@@ -69,13 +69,10 @@ def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] 
     while waiting:
         waiting += matcher.match_subgraphs(*waiting.pop())
     a, b = matcher.sides
-    return Matching(
-        np.asarray(a.node, np.int32),
-        np.asarray(a.value, np.int32),
-        np.asarray(matcher.node_how, np.uint8),
-        np.asarray(matcher.value_how, np.uint8),
-        [(n, m) for n, m in enumerate(a.node) if m >= 0 and a.attributes[n] != b.attributes[m]],
-    )
+    nodes, values = (np.asarray(column, np.int32) for column in (a.node, a.value))
+    node_how, value_how = (np.asarray(column, np.uint8) for column in (matcher.node_how, matcher.value_how))
+    unlike = [(n, m) for n, m in enumerate(a.node) if m >= 0 and a.attributes[n] != b.attributes[m]]
+    return Matching(nodes, values, node_how, value_how, unlike)
 
 
 _WEIGHT, _MATCH, _OUTPUT, _ONLY, _END = range(5)
@@ -137,10 +134,9 @@ class _Matcher:
                     names = [*self.sides[at].value_names, *self.sides[at].names]
                     raise AlignmentError(message, advice=closest_text(str(name), names))
             if new is None:
-                self._excluded[0].update({nodes[0].get(old, -1)} - {-1})
-                if old in values[0]:
-                    self._excluded[1].add(values[0][old])
-                    self._excluded[0].update({self.sides[0].producer[values[0][old]]} - {-1})
+                value = values[0].get(old, -1)
+                self._excluded[1].add(value)
+                self._excluded[0].update((nodes[0].get(old, -1), self.sides[0].producer[value] if value >= 0 else -1))
                 continue
             if old in values[0] and new in values[1]:
                 is_free = self._map_values(values[0][old], values[1][new])
@@ -251,17 +247,11 @@ class _Matcher:
         """Match the only nodes of an operator that read a weight with the same bytes, or the same descriptive name."""
         has_new = False
         for key in (_distinctive_bytes, _descriptive_name):
-            one, other = (
-                {
-                    (node, value): (side.op[node], content)
-                    for node in nodes
-                    if side.node[node] < 0
-                    for value in side.weights(node)
-                    if (content := key(side, value)) is not None
-                }
-                for side, nodes in zip(self.sides, left, strict=True)
-            )
-            pairs = ((n, m) for (n, _), (m, _) in _equal_keys(one, other, single=True))
+            keys = []
+            for side, nodes in zip(self.sides, left, strict=True):
+                reads = ((n, v, key(side, v)) for n in nodes if side.node[n] < 0 for v in side.weights(n))
+                keys.append({(n, v): (side.op[n], content) for n, v, content in reads if content is not None})
+            pairs = ((n, m) for (n, _), (m, _) in _equal_keys(*keys, single=True))
             has_new |= self._pair_all(pairs, WEIGHTS)
         return has_new
 
@@ -464,14 +454,10 @@ class _Matcher:
                     a.value[v], b.value[w] = -1, -1
                     self._pair_values(v, other, NAME)
         # weights that no node reads, by type and first bytes
-        unread = [
-            {
-                v: (side.type[v], side.contents.head(v))
-                for v in side.graph.subgraphs[at].weights.tolist()
-                if side.value[v] < 0 and not side.readers[v]
-            }
-            for side, at in zip(self.sides, self._subgraphs, strict=True)
-        ]
+        unread = []
+        for side, at in zip(self.sides, self._subgraphs, strict=True):
+            rest = (v for v in side.graph.subgraphs[at].weights.tolist() if side.value[v] < 0 and not side.readers[v])
+            unread.append({v: (side.type[v], side.contents.head(v)) for v in rest})
         for v, w in _equal_keys(*unread):
             self._pair_values(v, w, STRUCTURE)
 
