@@ -302,21 +302,12 @@ def compare_decoding(
     work.finished()
     labels = (*(stem.label for stem in stems), "logits") if stems else ()
     notes = () if stems else ("Only the logits are compared: the layers are not known in both, or not as many.",)
-    comparison = DecodingComparison(
-        model.name,
-        tuple(results),
-        labels,
-        np.asarray(errors, np.float64).reshape(len(results), len(labels)),
-        np.asarray(faults, np.int64).reshape(len(results), len(labels)),
-        tuple(stem.window for stem in stems),
-        tuple(map(reference_side.window, stems)),
-        cache_faults,
-        has_quantization,
-        notes,
-        tokens,
-        mask,
-        (reference_side.loop, loop) if isinstance(reference_side, _ModelSide) else (),
-    )
+    shape = len(results), len(labels)
+    sizes, places = np.asarray(errors, np.float64).reshape(shape), np.asarray(faults, np.int64).reshape(shape)
+    attention, other = tuple(stem.window for stem in stems), tuple(map(reference_side.window, stems))
+    loops = (reference_side.loop, loop) if isinstance(reference_side, _ModelSide) else ()
+    about = cache_faults, has_quantization, notes, tokens, mask, loops
+    comparison = DecodingComparison(model.name, tuple(results), labels, sizes, places, attention, other, *about)
     is_clear = stems and not has_quantization and comparison.first_fault is None and "mixer" not in "".join(labels)
     if ids is not None or not is_clear or "attention_mask" not in loop.inputs:
         return comparison

@@ -69,17 +69,12 @@ class Decoding(Table, Displayed):
     def caches(self) -> list[dict[str, Any]]:
         """A row for each state after the last step: shape, bytes, share of zeros and count of NaN and ±Inf."""
         total, rows = int(self.mask.sum(axis=1).max()) - bool(self.tokens.size), []
-        for name in self.states:
-            array = np.asarray(self._loop.valid(name, self.states, total), np.float64)
-            rows.append(
-                {
-                    "state": name,
-                    "shape": np.shape(self.states[name]),
-                    "nbytes": int(np.asarray(self.states[name]).nbytes),
-                    "zeros": float((array == 0).mean()) if array.size else 0.0,
-                    "not finite": int((~np.isfinite(array)).sum()),
-                }
-            )
+        columns = ("state", "shape", "nbytes", "zeros", "not finite")
+        for name, state in self.states.items():
+            whole, array = np.asarray(state), np.asarray(self._loop.valid(name, self.states, total), np.float64)
+            zeros = float((array == 0).mean()) if array.size else 0.0
+            values = name, whole.shape, whole.nbytes, zeros, int((~np.isfinite(array)).sum())
+            rows.append(dict(zip(columns, values, strict=True)))
         return rows
 
     _columns = ("step", "row", "token", "text", "logit", "margin", "seconds")

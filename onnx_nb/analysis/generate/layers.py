@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 import onnx
 from onnx import ModelProto, helper
 
-from onnx_nb.analysis.graph.dataflow import topological
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, with_proto
@@ -99,7 +98,7 @@ def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[
     wire.copy_fields(model.proto, proto, without=("graph",))
     wire.copy_fields(model.proto.graph, proto.graph, without=("node",))
     proto.graph.node.extend(model.proto.graph.node)
-    nodes, outputs, more = proto.graph.node, list[str](), list[onnx.NodeProto]()
+    nodes, outputs, norms = proto.graph.node, list[str](), dict[int, onnx.NodeProto]()
     for number, stem in enumerate(stems):
         norm = nodes[stem.norm]
         if not stem.tensor:
@@ -122,14 +121,10 @@ def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[
             result, norm.output[0] = norm.output[0], f"{feed_name}.unused"
             scale = [name for name in norm.input[2 : 3 if "Simplified" in norm.op_type else 4] if name]
             plain = norm.op_type.removeprefix("Skip")
-            more.append(helper.make_node(plain, [feed_name, *scale], [result], f"{feed_name}.norm", axis=-1))
-            more[-1].attribute.extend(entry for entry in norm.attribute if entry.name == "epsilon")
-    nodes.extend(more)
-    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-    edges = ((makers[name], place) for place, node in enumerate(nodes) for name in node.input if name in makers)
-    ordered = [nodes[place] for place in topological(0, len(nodes), edges)]
-    del nodes[:]
-    nodes.extend(ordered)
+            norms[stem.norm] = helper.make_node(plain, [feed_name, *scale], [result], f"{feed_name}.norm", axis=-1)
+            norms[stem.norm].attribute.extend(entry for entry in norm.attribute if entry.name == "epsilon")
+    for place in sorted(norms, reverse=True):  # the last one first, so that the others keep their places
+        nodes.insert(place + 1, norms[place])
     return with_proto(model, proto), outputs
 
 
