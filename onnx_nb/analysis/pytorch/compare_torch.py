@@ -374,9 +374,7 @@ def compare_torch(
     else:
         run = checked_arguments(module, args, kwargs)
         first = stage(progress, 0.0, 0.3)
-        recording = record(
-            module, args, kwargs, functions=True, repeat=repeat, memory_limit=memory_limit, progress=first
-        )
+        recording = record(*run, functions=True, repeat=repeat, memory_limit=memory_limit, progress=first)
         if model is None:
             if progress is not None:
                 progress(0.3, f"exporting {recording.cls}")
@@ -395,14 +393,8 @@ def compare_torch(
     plan = Plan.of_options(proposal.options, settings, graph, isolated=isolated, is_small=is_small)
     later = later_feeds(module, recording, graph.model, plan.seen[0], more_args, memory_limit=memory_limit)
     count = 1 + len(more_args) if isinstance(more_args, Sized) else None
-    pairs = errors_of(
-        sides,
-        proposal,
-        plan,
-        itertools.chain([recorded_feed(0, inputs, recording, plan.seen[0])], later),
-        executor=executor,
-        work=CountedWork(progress, count),
-    )
+    every = itertools.chain([recorded_feed(0, inputs, recording, plan.seen[0])], later)
+    pairs = errors_of(sides, proposal, plan, every, executor=executor, work=CountedWork(progress, count))
     points = points_of(graph, plan.outputs, proposal, pairs, isolated=isolated)
     matching = proposal.alignment
     rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in matching.unmatched)
@@ -506,8 +498,8 @@ class TorchProposal(Proposal):
         pairs = self.alignment.pairs(self._recording, graph)
         left = list(options)
         self._pairs = {option.reference: pairs[option.reference] for option in left}
-        self._known = {**inputs_of(self._recording, graph)}
-        self._known |= {number: value for number, (value, _) in self._pairs.items()}
+        tensors = {number: value for number, (value, _) in self._pairs.items()}
+        self._known = inputs_of(self._recording, graph) | tensors
         self._operations = Operations(self._recording, graph, self._known, lambda _value, _number: False)
         names = {value: graph.value_names[value] for value in graph.inputs.tolist()}
         names |= {value: match.name for value, match in reversed(list(self._pairs.values()))}

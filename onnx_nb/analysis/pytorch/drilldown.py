@@ -248,12 +248,8 @@ class Reproduction:
                     files.add(data / f"{kind}_{number}.pb", [tensor.SerializeToString()])
                     former.discard(data / f"{kind}_{number}.pb")
             providers = storage_of(self.model).options.get("providers", ["CPUExecutionProvider"])
-            script = (
-                Path(__file__)
-                .with_name("reproduce.txt")
-                .read_text("utf-8")
-                .format(path=ascii(self.path or "the model"), providers=providers)
-            )
+            template = Path(__file__).with_name("reproduce.txt").read_text("utf-8")
+            script = template.format(path=ascii(self.path or "the model"), providers=providers)
             files.add(place / "run.py", [script.encode()])
         for old in former:  # of a submodule that was saved here before
             old.unlink(missing_ok=True)
@@ -268,13 +264,11 @@ def submodule_nodes(
     All are empty if none of the outputs is a tensor that a node computes. Where an input has no tensor, the nodes begin
     at the nearest aligned tensors that were computed before the call.
     """
-    calls = recording.calls
-    call, last = calls[number], number
+    call, *later = recording.calls[number:]
     ends = dict.fromkeys(pairs[slot.value][0] for slot in call.outputs if slot.value in pairs)
     targets = [value for value in ends if graph.producer[value] >= 0]
-    while last + 1 < len(calls) and calls[last + 1].parent >= number:
-        last += 1
-    results = (slot.value for inner in calls[number : last + 1] for slot in inner.outputs)
+    inner = itertools.takewhile(lambda other: other.parent >= number, later)
+    results = (slot.value for other in (call, *inner) for slot in other.outputs)
     inside = {value for value in results if value >= call.known}
     numbers = {value: number for number, (value, _) in pairs.items()}
     starts = {value for value, number in numbers.items() if number not in inside}

@@ -426,10 +426,11 @@ class Debugger:
         self._inputs: list[str] = []
 
     def __repr__(self) -> str:
-        both = sum(name in self.onnx_value for name in self.torch_value)
-        return (
-            f"Debugger({len(self.torch_value)} tensors in torch, {len(self.onnx_value)} in the model, {both} in both)"
-        )
+        counts = (len(names) for names in (self.torch_value, self.onnx_value, self._both()))
+        return "Debugger({} tensors in torch, {} in the model, {} in both)".format(*counts)
+
+    def _both(self) -> list[str]:
+        return [name for name in self.torch_value if name in self.onnx_value]
 
     def debug(self, x: torch.Tensor, name: str) -> torch.Tensor:
         """Debug a tensor in ``forward``: return the tensor unchanged, or its replacement during an export.
@@ -517,7 +518,7 @@ class Debugger:
         """Print the mean squared error of each debugged tensor."""
         lines = {name: f"{name}: not in the debug model" for name in self.torch_value}
         lines |= {name: f"{name}: run the module in torch first, module(x)" for name in self.onnx_value}
-        for name in self.torch_value.keys() & self.onnx_value.keys():
+        for name in self._both():
             lines[name] = f"{name} MSE: {ErrorStats.of(self.torch_value[name], self.onnx_value[name]).mse:.3g}"
         nothing = "no tensor was debugged yet: run the module in torch, then the debug model"
         print("\n".join(lines.values()) or nothing)  # noqa: T201 (its purpose)
@@ -535,12 +536,11 @@ class Debugger:
         AlignmentError
             If torch or the debug model was not run yet, or the shapes of a tensor differ.
         """
-        both = [name for name in self.torch_value if name in self.onnx_value]
-        if not both:
+        if not self._both():
             advice = "Run the module in torch, then extract_debug_model and run_debug_model."
             raise AlignmentError("no tensor has values of both torch and the debug model.", advice=advice)
         points = []
-        for depth, name in enumerate(both):
+        for depth, name in enumerate(self._both()):
             tensor, node, source = self._tensors.get(name, ("", "", ""))
             errors = ErrorStats.of(self.torch_value[name], self.onnx_value[name], rtol=rtol, atol=atol)
             points.append(Point(name, name, tensor, "debug", depth, "Debug", node, source=source, cumulative=errors))

@@ -204,9 +204,8 @@ class Operations:
         todo = [flow.producer[value]] if flow.producer[value] >= 0 else []
         while todo:
             node = todo.pop()
-            if node in nodes or graph.op_type(node) in ("Shape", "Size"):
-                continue
-            if self._folded[node] and not with_constants:
+            is_constant = self._folded[node] and not with_constants
+            if is_constant or node in nodes or graph.op_type(node) in ("Shape", "Size"):
                 continue
             nodes.add(node)
             reads = (read for read in flow.reads(node) if read not in borders and graph.type_of(read).shape != ())
@@ -288,11 +287,8 @@ class Operations:
                 continue
             claims.add(node)
             nodes.append(node)
-            waiting += [
-                flow.producer[read]
-                for read in flow.reads(node)
-                if flow.producer[read] >= 0 and read not in self._tensors
-            ]
+            reads = (read for read in flow.reads(node) if read not in self._tensors)
+            waiting += [flow.producer[read] for read in reads if flow.producer[read] >= 0]
         rank = self._graph.rank
         nodes.sort(key=lambda node: int(rank[node]))
         if begins:  # other nodes compute a value that torch computed out of sight, such as a mask
@@ -341,8 +337,7 @@ class Operations:
             if argument != before_last or len(sizes) > 1:
                 break
             operations.pop()
-        sources = [source_of(graph.nodes[node]) for node in dict.fromkeys(makers)]
-        source = dict(zip(dict.fromkeys(makers), sources, strict=True))
+        source = {node: source_of(graph.nodes[node]) for node in dict.fromkeys(makers)}
         first = [place == 0 or makers[place - 1] != node for place, node in enumerate(makers)]
         count = len(tensors)
         best = np.full(count + 1, np.inf)

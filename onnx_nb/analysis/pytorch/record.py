@@ -480,11 +480,9 @@ class _CallRecorder:
             inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in tensors])
             index = self._count[id(part)]
             self._count[id(part)] += 1
-            values: dict[str, Any] = {name: part.__dict__[name] for name in ATTRIBUTES if name in part.__dict__}
-            attributes = {name: value for name, value in values.items() if _is_plain(value)}
-            size = len(self.contents)
+            attributes = {name: value for name in ATTRIBUTES if _is_plain(value := vars(part).get(name))}
             place = (path, tuple(aliases), cls, index, parent)
-            self.calls.append(ModuleCall(*place, inputs, (), attributes, size, self._root))
+            self.calls.append(ModuleCall(*place, inputs, (), attributes, len(self.contents), self._root))
 
     def _after(self, part: torch.nn.Module, output: Any) -> None:
         with self._own_code():

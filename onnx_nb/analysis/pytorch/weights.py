@@ -49,16 +49,14 @@ _BEFORE: Final = names_where("rounds") | names_where("dequantizes") | {"Cast", "
 _MATMUL: Final = tuple(sorted(variants("MatMul", "Gemm")))
 _CONV: Final = tuple(sorted(variants("Conv")))
 _USUAL: Final = (("weight", 1), ("bias", 2))
+_STATISTICS: Final = (("running_mean", 3), ("running_var", 4))
 _LAYERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, int], ...]]]] = {
     "Linear": (_MATMUL, _USUAL),
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), (_CONV, _USUAL)),
     **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), (("ConvTranspose",), _USUAL)),
     "LayerNorm": (("LayerNormalization",), _USUAL),
     "Embedding": (("Gather",), (("weight", 0),)),
-    **dict.fromkeys(
-        ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"),
-        (("BatchNormalization",), (*_USUAL, ("running_mean", 3), ("running_var", 4))),
-    ),
+    **{f"BatchNorm{rank}d": (("BatchNormalization",), (*_USUAL, *_STATISTICS)) for rank in (1, 2, 3)},
 }
 """Class of a layer → the operators that do its work, and the input of each parameter."""
 _FOLDS: Final = {"weight": ("weight", "running_var"), "bias": ("bias", "running_mean")}
