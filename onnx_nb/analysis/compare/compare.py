@@ -301,9 +301,8 @@ class ModelProposal(Proposal):
     def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the options that hold, and further pairs that are alike, with their errors."""
         errors = {option: pairs.errors[option] for option in chosen(pairs.errors, self.options)}
-        doubtful = {
-            option.reference: far for option, error in errors.items() if (far := by_norm(error.stats)) > MATCH_DISTANCE
-        }
+        distances = ((option.reference, by_norm(error.stats)) for option, error in errors.items())
+        doubtful = {value: far for value, far in distances if far > MATCH_DISTANCE}
         samples: list[dict[int, Sample]] = []
         for at in (0, 1):
             sure = {option.of(at) for option in errors if option.reference not in doubtful}
@@ -545,9 +544,8 @@ def chosen(by_option: Mapping[Option, Errors], preference: Iterable[Option]) -> 
     # a value that lost its option may have another
     for value, option in choices.items():
         if owners[option.candidate] is not option:
-            other = next(
-                (o for o in by_value[value] if o.candidate not in owners and distance[o] <= MATCH_DISTANCE), option
-            )
+            free = (o for o in by_value[value] if o.candidate not in owners and distance[o] <= MATCH_DISTANCE)
+            other = next(free, option)
             owners.setdefault(other.candidate, other)
     return sorted(owners.values())
 

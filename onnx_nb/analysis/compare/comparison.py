@@ -435,7 +435,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
 
     def _still(self) -> Still:
         """Return the layers, the points with the largest errors, and the outputs as tables."""
-        points = [point for point in self.ranked("cumulative") if point.error_size("cumulative") is not None]
+        points = self.ranked("cumulative")
         worst = [point for point in points if not point.errors("cumulative").is_equal]
         outputs = [point for point in points if point.output]
         tables = points_table("Worst points", worst), points_table("Outputs", outputs)

@@ -190,8 +190,8 @@ def errors_of(
     if feed is None:
         raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
     pairs = _run_both_ways(sides, plan, feed, work.reached, proposal)
-    held = plan.held & {option.reference for option in pairs.errors}
-    plan = plan._replace(options=tuple(pairs.errors), held=held, sampled=False, unread=0.0)
+    references = plan.held & {option.reference for option in pairs.errors}
+    plan = plan._replace(options=tuple(pairs.errors), held=references, sampled=False, unread=0.0)
 
     def run(other: Feed) -> PairErrors:
         return _run_both_ways(sides, plan, other, lambda part, what: work.reached(other.number + part, what))
@@ -220,9 +220,8 @@ def points_of(
     points = []
     for option, depth, name, about in proposal.points(pairs.errors):
         value = option.candidate
-        region: list[int] = []
-        if value in begins:
-            region = sorted(nodes_between(candidate, [value], begins)[0], key=candidate.rank.item)
+        nodes = nodes_between(candidate, [value], begins)[0] if value in begins else set[int]()
+        region = sorted(nodes, key=candidate.rank.item)
         near = proposal.weights_near(option) if has_quantizers else ()
         quantizers = weights(candidate, region if has_quantizers else (), proposal.weight, near, pairs.powers)
         maker = int(candidate.producer[value])
@@ -462,9 +461,8 @@ class _Pairing:
             return
 
         def compute() -> Errors:
-            actual = candidate
-            if option.scale[0]:  # the real numbers that quantized integers represent
-                actual = scale_of(self.candidate, option).real(candidate)
+            # the real numbers that quantized integers represent
+            actual = scale_of(self.candidate, option).real(candidate) if option.scale[0] else candidate
             return settings.errors(reference, actual, keep=False, argmax=axis)
 
         if nbytes <= 2 * SMALL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ def check_cache(
 
     def end_of(first: int) -> tuple[NDArray[np.float32], dict[str, Any]]:
         states = loop.start(len(prompt))
-        for begin, stop in zip([0, *range(first, length)], [*range(first, length + 1)], strict=True):
+        for begin, stop in itertools.pairwise([0, *range(first, length + 1)]):
             part = mask[:, :stop]
             results = runner(loop.feeds(prompt[:, begin:stop], states, part, feeds))
             states = loop.next_states(results)

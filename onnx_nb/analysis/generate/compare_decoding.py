@@ -268,7 +268,7 @@ def compare_decoding(
     candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.states)
     cut_side = _ModelSide(model, state, stems) if stems else None
     results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
-    has_quantization = candidate_side.is_quantized and not reference_side.is_quantized
+    has_quantization = candidate_side.has_quantization and not reference_side.has_quantization
     work, tokens, cache_faults = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt, tuple[bool, ...]()
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
@@ -392,7 +392,7 @@ def _side_of(reference: Any, state: Mapping[str, str] | None) -> _ModelSide | _M
 class _SavedSide:
     """Logits that were computed elsewhere: of the last token of the prompt, then of each step."""
 
-    is_quantized = False
+    has_quantization = False
     windows: tuple[int, ...] = ()
 
     def __init__(self, logits: Any) -> None:
@@ -427,7 +427,7 @@ class _ModelSide:
         if not loop.states:
             message = f"{model.name} has no states that are carried from step to step."
             raise AlignmentError(message, advice="Name them, state={input: output}, or export it with its caches.")
-        self.is_quantized = quantizes(graph)
+        self.has_quantization = quantizes(graph)
         stems = self._stems = tuple(feed) or stems_of(graph, loop.states)
         variant, self._outputs = with_streams(model, stems, feed=bool(feed))
         self.loop, self.windows = loop, windows_of(graph)
@@ -458,7 +458,7 @@ class _ModelSide:
 class _ModuleSide:
     """A causal language model of transformers, with its own cache; hooks see the stream at the norms of its layers."""
 
-    is_quantized = False
+    has_quantization = False
 
     def __init__(self, module: Any) -> None:
         import torch

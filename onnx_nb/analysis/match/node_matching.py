@@ -259,10 +259,8 @@ class _Matcher:
         """Match nodes with the same ancestors and descendants; then those with the same ancestors or descendants."""
         up, down = self._ancestor_classes(left), self._descendant_classes(left)
         both = [{n: (x, down[side][n]) for n, x in up[side].items()} for side in (0, 1)]
-        for classes, single in ((both, True), (both, False), (up, True), (down, True), (up, False), (down, False)):
-            if self._pair_classes(classes, STRUCTURE, single=single):
-                return True
-        return False
+        order = ((both, True), (both, False), (up, True), (down, True), (up, False), (down, False))
+        return any(self._pair_classes(classes, STRUCTURE, single=single) for classes, single in order)
 
     def _pair_classes(self, classes: Sequence[Mapping[int, Hashable]], how: int, *, single: bool) -> bool:
         """Match classes of equal nodes that are the same size on both sides: one node, or several."""
