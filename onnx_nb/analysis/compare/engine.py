@@ -251,6 +251,7 @@ def _run_both_ways(
     sides: Sides, plan: Plan, feed: Feed, progress: Progress | None = None, proposal: Proposal | None = None
 ) -> PairErrors:
     """Run both sides on a feed, then the regions on the values held; a proposal settles the pairs in between."""
+    plan = plan._replace(settings=plan.settings._replace(feed=feed.number))
     running, isolating = stage(progress, 0.0, 0.6 if plan.held else 1.0), stage(progress, 0.6, 1.0)
     doubtful: list[Option] = []
     unread = 0.0
@@ -303,8 +304,7 @@ def _isolate(  # noqa: PLR0917
         value: functools.partial(unspilled, pairs.references[option.reference]) for value, option in options.items()
     }
     scales = {value: scale_of(model, option) for value, option in options.items() if option.scale[0]}
-    settings = plan.settings._replace(memory_limit=plan.settings.memory_limit // 2, feed=feed.number)
-
+    settings = plan.settings._replace(memory_limit=plan.settings.memory_limit // 2)
     inputs = fed(model, feed.inputs)
 
     def of_regions(skip: Collection[int] = (), uncut: Collection[int] = ()) -> dict[int, Errors]:
@@ -338,16 +338,14 @@ def scale_of(model: Model, option: Option) -> Scale:
 def run_sides(sides: Sides, plan: Plan, feed: Feed, folder: str, progress: Progress | None = None) -> PairErrors:
     """Run reference and candidate on a feed; ``folder`` receives values beyond the memory limit."""
     with statistics_pool() as pool:
-        pairing = _Pairing(sides[1].graph.model, plan, feed.number, pool, Store(0, folder), progress)
+        pairing = _Pairing(sides[1].graph.model, plan, pool, Store(0, folder), progress)
         steps = [side.steps(feed, plan.seen[at], at, pairing) for at, side in enumerate(sides)]
         shares, over = pairing.done, [not values for values in plan.seen]
         while not all(over):
             behind = int((pairing.waiting[0], shares[0]) > (pairing.waiting[1], shares[1]))
             turn = int(over[0]) if any(over) else behind
-            try:
-                shares[turn] = next(steps[turn])
-            except StopIteration:
-                shares[turn], over[turn] = 1.0, True
+            share = next(steps[turn], None)
+            shares[turn], over[turn] = 1.0 if share is None else share, share is None
         pairing.settle()
         return pairing.pairs
 
@@ -360,30 +358,21 @@ class _Waiting:
     uses: int
 
 
-@dataclass
 class _Pairing:
     """Compares values of both sides; the first of a pair waits for the second."""
 
-    candidate: Model
-    plan: Plan
-    number: int
-    """Index of the feed."""
-    pool: concurrent.futures.Executor
-    files: Store
-    progress: Progress | None
-    pairs: PairErrors = field(default_factory=PairErrors)
-    done: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    waiting: list[int] = field(default_factory=lambda: [0, 0])
-    """Bytes of the values of each side that wait for the other."""
-    arrived: tuple[dict[int, _Waiting], dict[int, _Waiting]] = field(default_factory=lambda: ({}, {}))
-    busy: list[tuple[Option, concurrent.futures.Future[Errors], int]] = field(default_factory=list)
-    """Pairs that are being compared, and their bytes."""
-
-    def __post_init__(self) -> None:
-        self._held_bytes = 0
-        self._limit, self._unread = self.plan.settings.memory_limit, self.plan.unread
+    def __init__(
+        self, candidate: Model, plan: Plan, pool: concurrent.futures.Executor, files: Store, progress: Progress | None
+    ) -> None:
+        self._candidate, self._plan, self._pool, self._files, self.progress = candidate, plan, pool, files, progress
+        self.pairs, self.done, self.waiting = PairErrors(), [0.0, 0.0], [0, 0]
+        """What was compared, fractions of both sides that ran, and bytes of their values that wait for the other."""
+        self._arrived: tuple[dict[int, _Waiting], dict[int, _Waiting]] = {}, {}
+        self._busy: list[tuple[Option, concurrent.futures.Future[Errors], int]] = []
+        """Pairs that are being compared, and their bytes."""
+        self._held_bytes, self._limit, self._unread = 0, plan.settings.memory_limit, plan.unread
         self._permanent: set[tuple[int, int]] = set()
-        self._options = [followers((option.of(side), option) for option in self.plan.options) for side in (0, 1)]
+        self._options = [followers((option.of(side), option) for option in plan.options) for side in (0, 1)]
 
     def take(self, side: int, value: int, content: Any, *, permanent: bool = False) -> None:
         """Compare a value with those that wait for it, or make it wait."""
@@ -395,13 +384,13 @@ class _Pairing:
             self._permanent.add((side, value))
         if side:
             self.pairs.dtypes[value] = content.dtype
-        elif value in self.plan.held and content.dtype.kind != "O":
+        elif value in self._plan.held and content.dtype.kind != "O":
             self.pairs.references[value], nbytes = self._stored(content, self._held_bytes, permanent=permanent)
             self._held_bytes += nbytes
-        if self.plan.sampled:
+        if self._plan.sampled:
             elements = content.reshape(-1)[: 0 if content.dtype.kind == "O" else None]
             self.pairs.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLE_SIZE)))
-        counterparts = self.arrived[1 - side]
+        counterparts = self._arrived[1 - side]
         uses = 0
         for option in options:
             counterpart = counterparts.get(option.of(1 - side))
@@ -418,26 +407,26 @@ class _Pairing:
                     Path(counterpart.content.path).unlink()
         if uses:
             content, nbytes = self._stored(content, sum(self.waiting), permanent=permanent)
-            self.arrived[side][value] = _Waiting(content, nbytes, uses)
+            self._arrived[side][value] = _Waiting(content, nbytes, uses)
             self.waiting[side] += nbytes
 
     def _stored(self, content: Numbers, others: int, *, permanent: bool) -> tuple[Any, int]:
         """Return what stands for a value beside so many bytes: itself or a file, and its bytes in memory."""
         nbytes = 0 if permanent or isinstance(content, np.memmap) else content.nbytes
         is_large = nbytes > SMALL and others + nbytes > self._limit // 4
-        return (self.files.put(content), 0) if is_large else (content, nbytes)
+        return (self._files.put(content), 0) if is_large else (content, nbytes)
 
     def nbytes(self) -> int:
         """Return the number of bytes of values that wait, are held or are being compared."""
-        if sum(nbytes for *_, nbytes in self.busy) > self._limit // 8:
+        if sum(nbytes for *_, nbytes in self._busy) > self._limit // 8:
             self.settle()
-        return self._held_bytes + sum(self.waiting) + sum(nbytes for *_, nbytes in self.busy)
+        return self._held_bytes + sum(self.waiting) + sum(nbytes for *_, nbytes in self._busy)
 
     def settle(self) -> None:
         """Wait until all pairs are compared."""
-        for option, future, _ in self.busy:
+        for option, future, _ in self._busy:
             self.pairs.errors[option] = future.result()
-        self.busy.clear()
+        self._busy.clear()
 
     def _compare(self, option: Option, reference: Numbers, candidate: Numbers) -> None:
         if reference.shape != candidate.shape:
@@ -450,7 +439,7 @@ class _Pairing:
         if (reference.dtype.kind == "O") != (candidate.dtype.kind == "O"):
             self.pairs.misfits[option] = "one side has strings, the other numbers"
             return
-        outputs, settings = self.plan.outputs, self.plan.settings._replace(feed=self.number)
+        outputs, settings = self._plan.outputs, self._plan.settings
         is_output = option.reference in outputs[0] or option.candidate in outputs[1]
         axis = classes_axis(reference) if is_output else None
         nbytes = reference.nbytes + candidate.nbytes
@@ -462,10 +451,10 @@ class _Pairing:
 
         def compute() -> Errors:
             # the real numbers that quantized integers represent
-            actual = scale_of(self.candidate, option).real(candidate) if option.scale[0] else candidate
+            actual = scale_of(self._candidate, option).real(candidate) if option.scale[0] else candidate
             return settings.errors(reference, actual, keep=False, argmax=axis)
 
         if nbytes <= 2 * SMALL:
             self.pairs.errors[option] = compute()
         else:
-            self.busy.append((option, self.pool.submit(compute), nbytes))
+            self._busy.append((option, self._pool.submit(compute), nbytes))
