@@ -14,7 +14,7 @@ import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import onnx.defs
@@ -116,13 +116,6 @@ def _inside(function: str, op: str) -> float:
     return ADDED_COST if op in _NEUTRAL else UNKNOWN_COST if ops is None else MISPLACED_COST
 
 
-class _Region(NamedTuple):
-    """The operations that compute a value from known ones, and the tensors that the nodes of its region produce."""
-
-    operations: list[FunctionCall]
-    tensors: list[int]
-
-
 class Operations:
     """Pairs of operations and tensors, and the regions between known pairs."""
 
@@ -161,9 +154,9 @@ class Operations:
             value = self.known[number]
             if self._flow.producer[value] < 0:
                 continue
-            region = self._region(number, value, visits, claims)
-            if len(region.operations) > 1 and region.tensors:
-                pairs |= self._settled(self._divided(region, value))
+            operations, tensors = self._region(number, value, visits, claims)
+            if len(operations) > 1 and tensors:
+                pairs |= self._settled(self._divided(operations, tensors, value))
         return pairs
 
     def inputs(self, number: int) -> tuple[int, ...]:
@@ -263,7 +256,10 @@ class Operations:
                 return False
         return True
 
-    def _region(self, number: int, value: int, visits: set[int], claims: set[int]) -> _Region:
+    def _region(
+        self, number: int, value: int, visits: set[int], claims: set[int]
+    ) -> tuple[list[FunctionCall], list[int]]:
+        """Return the operations that compute a value from known ones, and the tensors that its nodes produce."""
         operations: list[FunctionCall] = []
         begins: set[int] = set()
         todo = [number]
@@ -301,21 +297,20 @@ class Operations:
         tensors = [output for node in nodes for output in self._graph.node_outputs(node).tolist() if output >= 0]
         if value in tensors:  # whatever is computed after it belongs elsewhere
             del tensors[tensors.index(value) + 1 :]
-        return _Region(operations, tensors)
+        return operations, tensors
 
-    def _divided(self, region: _Region, last: int) -> list[tuple[FunctionCall, int]]:
+    def _divided(self, operations: list[FunctionCall], tensors: list[int], last: int) -> list[tuple[FunctionCall, int]]:
         """Return the operations that have a tensor, with it; the last operation has the last tensor.
 
         Exporters write changes of layout where torch called them, or right behind what they change.
         """
-        operations = list(region.operations)
         place: dict[int, int] = {}
         for operation in operations:
             moves = is_layout(operation.name) and operation is not operations[-1]
             place[operation.value] = place.get(next(iter(operation.inputs), -1), -1) if moves else operation.value
         early = sorted(operations, key=lambda operation: (place[operation.value], operation.value))
         orders = [operations, early] if early != operations else [operations]
-        _, pairs = min((self._division(order, region.tensors, last) for order in orders), key=operator.itemgetter(0))
+        _, pairs = min((self._division(order, tensors, last) for order in orders), key=operator.itemgetter(0))
         for operation, tensor in pairs:
             self.last.setdefault(tensor, operation)
         return pairs
