@@ -7,6 +7,7 @@ whole models knows fewer operators, and takes seconds where this takes one.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -308,10 +309,9 @@ class TypeWalk:
     @staticmethod
     def _without_inner_shape(proto: TypeProto) -> TypeProto:
         """Return the type of a sequence of tensors that have one element type, but not one shape."""
-        copy = TypeProto()
-        copy.CopyFrom(proto)
-        copy.sequence_type.elem_type.tensor_type.ClearField("shape")
-        return copy
+        plain = copy.deepcopy(proto)
+        plain.sequence_type.elem_type.tensor_type.ClearField("shape")
+        return plain
 
     def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], declarations: tuple[int, ...]) -> int:
         """Add the case of a node that is the first of its kind, with some declared types of outputs."""

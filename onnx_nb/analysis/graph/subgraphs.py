@@ -6,6 +6,7 @@ need more memory than there is; the outermost calls are opened first, up to a bu
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -177,9 +178,8 @@ def _size(function: onnx.FunctionProto) -> tuple[int, int]:
 
 def _bound(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
     """Copy a node with the attributes of a call in place of references to the function's attributes."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    for at in all_nodes([copy]):
+    result = copy.deepcopy(node)
+    for at in all_nodes([result]):
         if not any(attribute.ref_attr_name for attribute in at.attribute):
             continue
         before = onnx.NodeProto(attribute=at.attribute)
@@ -190,4 +190,4 @@ def _bound(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) 
             if new is not None:
                 at.attribute.add().CopyFrom(new)
                 at.attribute[-1].name = old.name
-    return copy
+    return result

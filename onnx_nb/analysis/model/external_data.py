@@ -6,6 +6,7 @@ with the files. `convert` and `inline` write a new copy of the model. `check` co
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import subprocess
@@ -234,9 +235,8 @@ def accepted(
         raise kind(first.message, advice=f"{first.advice}{more}")
     check_calls(model.proto, label_of(model))
     check_nodes(model.proto, label_of(model))
-    proto = ModelProto()
     try:
-        proto.CopyFrom(model.proto)
+        proto = copy.deepcopy(model.proto)
         _free_negative_dimensions(proto)
         for tensor, place in placed(proto):
             if tensor.data_location != TensorProto.EXTERNAL:

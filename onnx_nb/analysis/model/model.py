@@ -365,12 +365,10 @@ class Model(Displayed, panel="graph.ModelView"):
         """
         total = self._inline_bytes()
         if total > wire.PROTO_LIMIT:
-            raise ModelFileError(
-                f"{label_of(self)} is {bytes_text(total)} with its weights, and a ModelProto holds at most 2 GB.",
-                advice="Save it with model.save(path), which puts the weights into a file of their own.",
-            )
-        proto = ModelProto()
-        proto.CopyFrom(self.proto)
+            message = f"{label_of(self)} is {bytes_text(total)} with its weights, and a ModelProto holds at most 2 GB."
+            advice = "Save it with model.save(path), which puts the weights into a file of their own."
+            raise ModelFileError(message, advice=advice)
+        proto = copy.deepcopy(self.proto)
         for tensor, extent in zip(external(proto), storage_of(self).extents(self.proto, label_of(self)), strict=True):
             embed(tensor, extent)
         return proto

@@ -6,6 +6,7 @@ Weights stream through a few megabytes of memory. A `Layout` determines their fi
 
 from __future__ import annotations
 
+import copy
 import errno
 import hashlib
 import json
@@ -82,13 +83,12 @@ def write_model(
         raise ModelFileError(f"the folder {quoted(str(path.parent))} does not exist.", advice="Create it first.")
     if layout is not None:
         _check_layout(path, layout)
-    copy = ModelProto()
-    copy.CopyFrom(proto)
+    draft = copy.deepcopy(proto)
     outside: dict[tuple[object, int, int], _Stored] = {}
     inside: dict[str, Extent] = {}
     inner: list[tuple[TensorProto, Extent]] = []
     main = len(proto.graph.initializer)
-    for index, ((tensor, place), (target, _)) in enumerate(zip(placed(proto), placed(copy), strict=True)):
+    for index, ((tensor, place), (target, _)) in enumerate(zip(placed(proto), placed(draft), strict=True)):
         extent = _extent(tensor, place, storage, f"{place.label} of {label}", layout)
         if extent is None:
             continue
@@ -105,11 +105,10 @@ def write_model(
         else:
             inner.append((target, extent))
     inner_bytes = sum(extent.nbytes for extent in inside.values()) + sum(extent.nbytes for _, extent in inner)
-    if copy.ByteSize() + inner_bytes > wire.PROTO_LIMIT:
-        raise ModelFileError(
-            f"{label} is {bytes_text(copy.ByteSize() + inner_bytes)}, and one .onnx file holds at most 2 GB.",
-            advice="Put the weights into a file of their own: external_data.convert(model, path), or model.save(path).",
-        )
+    if draft.ByteSize() + inner_bytes > wire.PROTO_LIMIT:
+        message = f"{label} is {bytes_text(draft.ByteSize() + inner_bytes)}, and one .onnx file holds at most 2 GB."
+        advice = "Put the weights into a file of their own: external_data.convert(model, path), or model.save(path)."
+        raise ModelFileError(message, advice=advice)
     for target, extent in inner:
         embed(target, extent)
     contents = {} if layout is None else _arranged(list(outside.values()), layout)
@@ -134,7 +133,7 @@ def write_model(
             for weight in weights:
                 for target in weight.tensors:
                     refer(target, name, weight.offset, weight.extent.nbytes, checksum=digest)
-        data = copy.SerializeToString()
+        data = draft.SerializeToString()
         files.add(destination(path), wire.splice(data, lambda tensor: inside.get(references(tensor)["location"])))
     return path
 

@@ -6,6 +6,7 @@ its own weights.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 
 import onnx
@@ -113,7 +114,6 @@ def constant_weight(graph: Graph, value: int) -> TensorProto | None:
     weight = graph.weight(value) if graph.producer[value] >= 0 else None
     if weight is None or not isinstance(tensor := as_tensor(weight), TensorProto):
         return None
-    copy = TensorProto()
-    copy.CopyFrom(tensor)
-    copy.name = graph.value_names[value]
-    return copy
+    constant = copy.deepcopy(tensor)
+    constant.name = graph.value_names[value]
+    return constant

@@ -6,6 +6,7 @@ earlier parts, and returns what later parts read. Weights are never read: parts 
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -443,8 +444,7 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
     places = [place for place, node in enumerate(origin.node) if is_mark(node)]
     if not places:
         return model, {}
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copy.deepcopy(model.proto)
     # a mark's result equals its input; outputs of the model keep their names
     same: dict[str, str] = {}
     marks: dict[str, list[str]] = {}
