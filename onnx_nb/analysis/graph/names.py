@@ -56,7 +56,7 @@ class Names:
         self._table, self._in_ptr, self._out_ptr = table, in_ptr, out_ptr
         self._parents: list[int] = []
         # The names of the first values may be in a buffer, those of the others are listed.
-        self._spans: Spans | None = None
+        self._spans = Spans.of([])
         self._listed: list[str] = []
         self._scopes: list[dict[str, int]] = []
 
@@ -75,17 +75,17 @@ class Names:
     @property
     def value_spans(self) -> Spans:
         """The names of all values in a buffer."""
-        return self._spans if self._spans is not None and not self._listed else Spans.of(self.value_names)
+        return Spans.of(self.value_names) if self._listed else self._spans
 
     @functools.cached_property
     def value_names(self) -> list[str]:
         """The names of all values."""
-        return [*(self._spans.strings() if self._spans is not None else ()), *self._listed]
+        return [*self._spans.strings(), *self._listed]
 
     @property
     def scopes(self) -> list[dict[str, int]]:
         """The value of each name in each subgraph."""
-        if self._spans is not None and len(self._scopes) < len(self.subgraph_ends):
+        if len(self._scopes) < len(self.subgraph_ends):
             names = self._spans.strings()
             self._scopes.insert(0, {"": -1} | dict(zip(names, range(len(names)), strict=True)))
         return self._scopes
@@ -162,22 +162,22 @@ class Names:
                 first.setdefault(name, value)
         for node in range(place.start, place.stop):
             for slot in range(in_ptr[node], in_ptr[node + 1]):
-                self.in_value[slot] = self._meaning(in_names[slot], now, first, self._parents[-1])
+                self.in_value[slot] = self._meaning(in_names[slot], now, first)
             for slot in range(out_ptr[node], out_ptr[node + 1]):
                 if self.out_value[slot] >= 0:
                     now[out_names[slot]] = int(self.out_value[slot])
         inputs = [v for v in dict.fromkeys(self.given[-1]) if function is not None or self.kinds[v] != INITIALIZER]
         output_names = function.output if function is not None else [info.name for info in place.graph.output]
-        outputs = [self._meaning(plain_text(name), now, first, self._parents[-1]) for name in output_names]
+        outputs = [self._meaning(plain_text(name), now, first) for name in output_names]
         self._scopes.append(now)
         return inputs, outputs, weight_values
 
-    def _meaning(self, name: str, now: dict[str, int], first: dict[str, int], parent: int) -> int:
+    def _meaning(self, name: str, now: dict[str, int], first: dict[str, int]) -> int:
         if not name:
             return -1
-        value, scopes = now.get(name), self.scopes if parent >= 0 else []
+        value, parent = now.get(name), self._parents[-1]
         while value is None and parent >= 0:
-            value = scopes[parent].get(name)
+            value = self.scopes[parent].get(name)
             parent = self._parents[parent]
         if value is None:
             value = first.get(name)  # defined further down the file: the graph is unsorted
@@ -197,8 +197,8 @@ class Names:
         return f"{shortened(name, LONGEST_PREFIX)}::"
 
     def _value_name(self, value: int) -> str:
-        count = len(self._spans) if self._spans is not None else 0
-        if value >= count or self._spans is None:
+        count = len(self._spans)
+        if value >= count:
             return self._listed[value - count]
         return plain_text(self._spans[value : value + 1].pieces()[0])
 
@@ -333,16 +333,13 @@ def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
 
 def _without_values(tensor: onnx.TensorProto) -> bytes:
     # of too many axes so many that the shape stays unknown
-    small = onnx.TensorProto(dims=tensor.dims[: RANK + 1])
-    without = tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in ("data_type", "name"))
-    wire.copy_fields(tensor, small, without=without)
-    content: bytes = small.SerializeToString()
-    return content
+    small = onnx.TensorProto(dims=tensor.dims[: RANK + 1], data_type=tensor.data_type)
+    wire.set_field(small, "name", tensor.name)
+    return bytes(small.SerializeToString())
 
 
 def _without_large_attributes(node: onnx.NodeProto) -> bytes:
     small = onnx.NodeProto()
     wire.copy_fields(node, small, without=("attribute", "doc_string", "metadata_props"))
     small.attribute.extend(attribute for attribute in node.attribute if attribute.ByteSize() < LARGE // 16)
-    content: bytes = small.SerializeToString()
-    return content
+    return bytes(small.SerializeToString())

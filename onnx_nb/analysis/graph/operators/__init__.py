@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx
@@ -269,8 +269,7 @@ def body(node: onnx.NodeProto, opset: int, inputs: Sequence[onnx.TypeProto]) -> 
     if definition is None or len(node.input) < definition.min_input or "" in node.input[: definition.min_input]:
         return None
     if definition.has_function:
-        whole: onnx.FunctionProto = definition.function_body
-        return whole
+        return cast("onnx.FunctionProto", definition.function_body)
     if not definition.has_context_dependent_function:
         return None
     try:
