@@ -138,10 +138,8 @@ def load(
     advice = ""
     if hasattr(source, "state_dict"):
         advice = " Export it first, onnx_nb.export(module, args), or compare it by onnx_nb.compare_torch(module, args)."
-    raise TypeError(
-        f"a model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model or a torch.onnx.ONNXProgram, "
-        f"not {type(source).__module__}.{type(source).__qualname__}.{advice}"
-    )
+    kinds = "a path, bytes, an onnx.ModelProto, an onnx_ir.Model or a torch.onnx.ONNXProgram"
+    raise TypeError(f"a model is {kinds}, not {type(source).__module__}.{type(source).__qualname__}.{advice}")
 
 
 @dataclass(frozen=True)
@@ -638,10 +636,8 @@ def _parsed(data: bytes, name: str) -> ModelProto:
 def _unreadable(error: DecodeError, name: str) -> ModelFileError:
     if "MaxDepth" in str(error):
         return ModelFileError(f"{name} nests graphs more deeply than protobuf can read (100 levels of messages).")
-    return ModelFileError(
-        f"{name} is not an ONNX model, or a damaged one: protobuf cannot parse it.",
-        advice="Check that the download or copy was completed, or export the model again.",
-    )
+    message = f"{name} is not an ONNX model, or a damaged one: protobuf cannot parse it."
+    return ModelFileError(message, advice="Check that the download or copy was completed, or export the model again.")
 
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)

@@ -116,10 +116,8 @@ def write_model(
         raise _unusable(path.name, path)
     for file_path in (path, *map(path.with_name, contents)):
         if storage.reads(file_path) and not replace:
-            raise ModelFileError(
-                f"{quoted(str(file_path))} cannot be replaced: {label} is read from it.",
-                advice="Save under another name.",
-            )
+            message = f"{quoted(str(file_path))} cannot be replaced: {label} is read from it."
+            raise ModelFileError(message, advice="Save under another name.")
     total = inner_bytes + sum(weight.extent.nbytes for weight in outside.values())
     with together(progress, total) as files:
         for name, weights in contents.items():
@@ -174,11 +172,9 @@ def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]
     for weight in weights:
         nbytes = weight.extent.nbytes
         if layout.shard_size is not None and nbytes > layout.shard_size:
-            raise ModelFileError(
-                f"{weight.extent.what} takes {bytes_text(nbytes)}, more than a shard of "
-                f"{bytes_text(layout.shard_size)}.",
-                advice="Choose a larger shard_size: a tensor is not split.",
-            )
+            sizes = f"{bytes_text(nbytes)}, more than a shard of {bytes_text(layout.shard_size)}"
+            advice = "Choose a larger shard_size: a tensor is not split."
+            raise ModelFileError(f"{weight.extent.what} takes {sizes}.", advice=advice)
         weight.offset = position + -position % layout.alignment
         if not shards or (layout.shard_size is not None and weight.offset + nbytes > layout.shard_size):
             shards.append([])
@@ -228,10 +224,8 @@ def _check_layout(path: Path, layout: Layout) -> None:
 
 
 def _unusable(location: str, path: Path) -> ModelFileError:
-    return ModelFileError(
-        f"{quoted(location)} cannot hold the weights of {quoted(path.name)}.",
-        advice="Give the name of another file in the model's folder.",
-    )
+    message = f"{quoted(location)} cannot hold the weights of {quoted(path.name)}."
+    return ModelFileError(message, advice="Give the name of another file in the model's folder.")
 
 
 @contextmanager
@@ -431,7 +425,5 @@ def _locked(folder: Path) -> int | None:
 
 def _unwritable(path: Path, error: OSError | ValueError) -> ModelFileError:
     reason = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
-    return ModelFileError(
-        f"{quoted(str(path))} cannot be written: {reason}.",
-        advice="Choose a folder that you may write to and that has room for it.",
-    )
+    message = f"{quoted(str(path))} cannot be written: {reason}."
+    return ModelFileError(message, advice="Choose a folder that you may write to and that has room for it.")

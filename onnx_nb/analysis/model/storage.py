@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
-from onnx_nb.analysis.formatting import closest, count_text, plain_text, quoted
+from onnx_nb.analysis.formatting import closest_text, count_text, plain_text, quoted
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import placed, raw_bytes, type_and_shape
 
@@ -112,22 +112,17 @@ class Storage:
 
     def _located(self, location: str, what: str) -> Path:
         """Return the file, by onnxruntime's rule: inside the folder, also after following symbolic links."""
+        place = f"{what} is external data in {quoted(location)}"
         if self.folder is None:
-            raise MissingFileError(
-                f"{what} is external data in {quoted(location)}, but a model from memory has no folder.",
-                advice="Give it: onnx_nb.load(model, data_dir=…).",
-            )
+            message = f"{place}, but a model from memory has no folder."
+            raise MissingFileError(message, advice="Give it: onnx_nb.load(model, data_dir=…).")
         windows = PureWindowsPath(location)
         if not location or "\0" in location:
-            raise UnsafeLocationError(
-                f"{what} is external data without a usable location: {quoted(location)}.",
-                advice="Export the model again: it is unknown which file was meant.",
-            )
+            message = f"{what} is external data without a usable location: {quoted(location)}."
+            raise UnsafeLocationError(message, advice="Export the model again: it is unknown which file was meant.")
         if Path(location).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
-            raise UnsafeLocationError(
-                f"{what} is external data in {quoted(location)}, which leads out of the model's folder.",
-                advice="Only files in that folder, or below it, are read.",
-            )
+            message = f"{place}, which leads out of the model's folder."
+            raise UnsafeLocationError(message, advice="Only files in that folder, or below it, are read.")
         path = self.folder / location
         try:
             real = path.resolve(strict=True)
@@ -137,20 +132,17 @@ class Storage:
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 reason = error.strerror or type(error).__name__
-                message = f"{what} is external data in {quoted(location)}, which cannot be used: {reason}."
+                message = f"{place}, which cannot be used: {reason}."
                 advice = "See that the file is there and that you may read it."
                 raise ExternalDataError(message, advice=advice) from None
-            near = closest(location, file_names(self.folder))
-            hint = f" Closest names: {', '.join(map(quoted, near))}." if near else ""
-            raise MissingFileError(
-                f"{what} is external data in {quoted(location)}, which is not in {quoted(str(self.folder))}.{hint}",
-                advice="Put the file there, or give its folder: onnx_nb.load(model, data_dir=…).",
-            ) from None
+            hint = closest_text(location, file_names(self.folder))
+            message = f"{place}, which is not in {quoted(str(self.folder))}. {hint}".rstrip()
+            advice = "Put the file there, or give its folder: onnx_nb.load(model, data_dir=…)."
+            raise MissingFileError(message, advice=advice) from None
         if not any(real.is_relative_to(root) for root in roots):
-            raise UnsafeLocationError(
-                f"{what} is external data in {quoted(location)}, a symbolic link that leads out of the model's folder.",
-                advice="Copy the file into the folder, or give its folder: onnx_nb.load(path, data_dir=…).",
-            )
+            message = f"{place}, a symbolic link that leads out of the model's folder."
+            advice = "Copy the file into the folder, or give its folder: onnx_nb.load(path, data_dir=…)."
+            raise UnsafeLocationError(message, advice=advice)
         return path
 
     def like(self, more: Mapping[str, Source], folder: Path | None = None, **options: Any) -> Storage:
@@ -380,10 +372,8 @@ class MemorySource:
         flat = content if isinstance(content, bytes) else np.ascontiguousarray(content).reshape(-1).view(np.uint8)
         data = np.frombuffer(flat, np.uint8)
         if len(data) != self.nbytes:
-            raise ModelFileError(
-                f"{what} has {len(data)} bytes, and had {self.nbytes} when the model was loaded.",
-                advice="Load the model again after changing it.",
-            )
+            message = f"{what} has {len(data)} bytes, and had {self.nbytes} when the model was loaded."
+            raise ModelFileError(message, advice="Load the model again after changing it.")
         return data
 
     def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:

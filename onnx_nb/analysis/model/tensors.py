@@ -78,9 +78,7 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
     """Return bytes as values of a tensor's type and shape; a view of them, except for values smaller than a byte."""
     nbytes = stored_bytes(tensor, what)
     if len(data) != nbytes:
-        raise ModelFileError(
-            f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}.", advice=_FAULTY
-        )
+        raise _wrong_length(tensor, len(data), nbytes, what)
     dtype = _dtype(tensor, what)
     if tensor.data_type not in _PACKED_BITS:
         return _reshaped(data.view(dtype), tensor, what)
@@ -103,10 +101,9 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
         raise ModelFileError(f"{what} has a negative dimension: shape {_shape(sparse.dims)}.")
     nbytes = elements(shape) * values.dtype.itemsize
     if nbytes > DENSE_LIMIT:
-        raise ModelFileError(
-            f"{what} would take {bytes_text(nbytes)} as a dense array of shape {_shape(sparse.dims)}.",
-            advice="Read its values and indices from model.proto.graph.sparse_initializer.",
-        )
+        message = f"{what} would take {bytes_text(nbytes)} as a dense array of shape {_shape(sparse.dims)}."
+        advice = "Read its values and indices from model.proto.graph.sparse_initializer."
+        raise ModelFileError(message, advice=advice)
     fitting = {(values.size,), (values.size, len(shape))}
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in fitting:
         raise ModelFileError(
@@ -168,20 +165,20 @@ def held_bytes(tensor: TensorProto) -> int:
 
 def raw_bytes(tensor: TensorProto, what: str) -> bytes:
     r"""Return the values inside a tensor as raw data, from whichever field holds them."""
-    if tensor.HasField("raw_data"):
-        data: bytes = tensor.raw_data
-        return data
-    content: bytes = onnx.numpy_helper.from_array(values(tensor, what)).raw_data
-    return content
+    holder = tensor if tensor.HasField("raw_data") else onnx.numpy_helper.from_array(values(tensor, what))
+    return bytes(holder.raw_data)
 
 
 def whole_bytes(tensor: TensorProto, what: str) -> bytes:
     """Return the same as `raw_bytes`; raise if they are more or fewer than the shape takes."""
     data = raw_bytes(tensor, what)
     if len(data) != (nbytes := declared_bytes(tensor)):
-        message = f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}."
-        raise ModelFileError(message, advice=_FAULTY)
+        raise _wrong_length(tensor, len(data), nbytes, what)
     return data
+
+
+def _wrong_length(tensor: TensorProto, length: int, nbytes: int, what: str) -> ModelFileError:
+    return ModelFileError(f"{what} has {length} bytes, but {type_and_shape(tensor)} takes {nbytes}.", advice=_FAULTY)
 
 
 VALUE_FIELDS: Final = [f.name for f in TensorProto.DESCRIPTOR.fields if re.fullmatch("(?!external).*_data", f.name)]
@@ -242,10 +239,8 @@ _NAMES: Final[dict[int, str]] = {number: name.lower() for name, number in Tensor
 def _dtype(tensor: TensorProto, what: str) -> np.dtype[Any]:
     dtype = _DTYPES.get(tensor.data_type)
     if dtype is None:
-        raise ModelFileError(
-            f"{what} has element type {tensor.data_type}, which the installed onnx {onnx.__version__} does not know.",
-            advice="A newer onnx may.",
-        )
+        kind = f"element type {tensor.data_type}, which the installed onnx {onnx.__version__} does not know"
+        raise ModelFileError(f"{what} has {kind}.", advice="A newer onnx may.")
     return dtype
 
 

@@ -294,10 +294,8 @@ def _scan_model(window: Window, location: str, lists: list[int] | None) -> bytes
     for number, wire_type, start, payload, end in window.fields(0, window.size):
         if _MODEL_WIRE_TYPES.get(number, wire_type) != wire_type:
             if number == 2 and wire_type == _VARINT:
-                raise ModelFileError(
-                    f"{window.name} is not an ONNX model; it may be a single tensor.",
-                    advice="Read a tensor with onnx.load_tensor.",
-                )
+                message = f"{window.name} is not an ONNX model; it may be a single tensor."
+                raise ModelFileError(message, advice="Read a tensor with onnx.load_tensor.")
             raise NotProtobufError(f"byte {start} is not a field of a ModelProto")
         if number == _MODEL_GRAPH:
             graphs += 1
@@ -315,10 +313,10 @@ def _scan_model(window: Window, location: str, lists: list[int] | None) -> bytes
     if not opsets and ir_version >= 3:
         raise NotProtobufError("it names no operator set (opset_import), which comes after the graph")
     if _length(model) > PROTO_LIMIT:
-        raise ModelFileError(
-            f"{window.name} holds {_length(model) / 1e9:.1f} GB besides its weights, more than protobuf can parse.",
-            advice="Move large Constant nodes to initializers when exporting.",
+        message = (
+            f"{window.name} holds {_length(model) / 1e9:.1f} GB besides its weights, more than protobuf can parse."
         )
+        raise ModelFileError(message, advice="Move large Constant nodes to initializers when exporting.")
     return b"".join(part for part in _joined(window, model) if isinstance(part, bytes))
 
 

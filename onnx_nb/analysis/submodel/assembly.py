@@ -227,10 +227,8 @@ def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: b
     name = quoted(graph.value_names[value])
     message = f"the type of {name} is not known: the model does not declare it, and {why}"
     if failure:
-        return ExtractionError(
-            f"{message}; a run on random inputs fails ({shortened(failure, 300).removesuffix('.')}).",
-            advice="Choose a tensor next to it, or add its value_info to the model.",
-        )
+        message = f"{message}; a run on random inputs fails ({shortened(failure, 300).removesuffix('.')})."
+        return ExtractionError(message, advice="Choose a tensor next to it, or add its value_info to the model.")
     advice = "Choose a tensor next to it, add its value_info to the model"
     if not infer_by_running:
         advice += ", or allow a run on random inputs: infer_by_running=True"
