@@ -162,10 +162,10 @@ def convert(
     ...     audit(convert(proto, f"{folder}/model.onnx", location="weights.bin"))
     Audit('model.onnx': 1 of 1 tensors outside, 8.0 kB in 1 file, no problems)
     """
-    source, target = load(model), path_of(path)
+    target = path_of(path)
     location = f"{target.name}.data" if location is None else location
     layout = Layout(location, per_tensor, shard_size, alignment, threshold, attributes, checksums)
-    return write_model(target, source.proto, storage_of(source), label_of(source), layout, progress=progress)
+    return write_model(target, load(model), layout, progress=progress)
 
 
 @known_arguments
@@ -182,8 +182,7 @@ def inline(model: ModelLike, path: str | os.PathLike[str], *, progress: Progress
     ...     onnx.load(inline(separate, f"{folder}/one.onnx")) == proto
     True
     """
-    source = load(model)
-    return write_model(path_of(path), source.proto, storage_of(source), label_of(source), None, progress=progress)
+    return write_model(path_of(path), load(model), None, progress=progress)
 
 
 @known_arguments

@@ -341,7 +341,7 @@ class Model(Displayed, panel="graph.ModelView"):
         layout = None
         if external_data is not False:
             layout = Layout(f"{target.name}.data" if external_data is True else external_data)
-        return write_model(target, self.proto, storage_of(self), label_of(self), layout, replace=replace)
+        return write_model(target, self, layout, replace=replace)
 
     def to_proto(self) -> ModelProto:
         """Return a new ModelProto with the weights inside.

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Final
 
-from onnx import ModelProto, TensorProto
+from onnx import TensorProto
 
 from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted
@@ -68,16 +68,10 @@ class Layout:
 
 
 def write_model(
-    path: Path,
-    proto: ModelProto,
-    storage: Storage,
-    label: str,
-    layout: Layout | None,
-    *,
-    replace: bool = False,
-    progress: Progress | None = None,
+    path: Path, model: Model, layout: Layout | None, *, replace: bool = False, progress: Progress | None = None
 ) -> Path:
-    """Write a model whose weights are in a storage; return the path."""
+    """Write a model; return the path."""
+    proto, storage, label = model.proto, storage_of(model), label_of(model)
     _check_target(path)
     if not path.parent.is_dir():
         raise ModelFileError(f"the folder {quoted(str(path.parent))} does not exist.", advice="Create it first.")
