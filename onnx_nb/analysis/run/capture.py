@@ -22,6 +22,7 @@ import numpy as np
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError
 from onnx_nb.analysis.formatting import closest_text, count_text, number_text, quoted, shape_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
@@ -444,10 +445,8 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
 
 def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], what: str) -> list[int]:
     """Return the values whose names match."""
-    by_name: dict[str, list[int]] = {}
     names = graph.value_names
-    for value in among:
-        by_name.setdefault(names[value], []).append(value)
+    by_name = followers((names[value], value) for value in among)
     matches: set[int] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matching = [pattern] if pattern in by_name else fnmatch.filter(by_name, pattern)

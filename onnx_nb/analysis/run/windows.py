@@ -21,6 +21,7 @@ from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorPro
 
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
 from onnx_nb.analysis.graph.types import FLOATS_WANTED, unwrapped
 from onnx_nb.analysis.model.functions import called_by, calls_between
@@ -328,18 +329,14 @@ class Windows:
         return scope[value] if value in scope else self._maker.constant(value)
 
 
-def _opened(graph: Graph, values: Collection[int]) -> dict[int, tuple[int, ...]]:
+def _opened(graph: Graph, values: Collection[int]) -> dict[int, list[int]]:
     """Return the nodes with wanted values in their subgraphs, at any depth, and these subgraphs."""
-    subgraphs = {int(frame) for frame in np.unique(graph.value_subgraph[list(values)]) if frame} if values else set()
-    for subgraph in list(subgraphs):
-        above = graph.subgraphs[subgraph].parent
-        while above > 0:
-            subgraphs.add(above)
-            above = graph.subgraphs[above].parent
-    owners: dict[int, list[int]] = {}
-    for subgraph in sorted(subgraphs):
-        owners.setdefault(graph.subgraphs[subgraph].owner_node, []).append(subgraph)
-    return {owner: tuple(inside) for owner, inside in owners.items()}
+    has_values = np.zeros(len(graph.subgraphs), bool)
+    has_values[graph.value_subgraph[list(values)]] = True
+    for number in range(len(has_values) - 1, 0, -1):  # outer subgraphs come first
+        has_values[graph.subgraphs[number].parent] |= has_values[number]
+    numbers = (np.flatnonzero(has_values[1:]) + 1).tolist()
+    return followers((graph.subgraphs[number].owner_node, number) for number in numbers)
 
 
 class _RunState:

@@ -19,7 +19,7 @@ from onnx import TensorProto
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
+from onnx_nb.analysis.graph.dataflow import Flow, followers, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
@@ -170,9 +170,7 @@ def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
     depth = [0] * (graph.main_count + 1)  # the last for −1, values without a producer
     for node in flow.sorted(range(graph.main_count)) if len(tensors) > 1 else ():
         depth[node] = max((depth[flow.producer[value]] for value in flow.reads(node)), default=0) + (node in marked)
-    rows: dict[int, list[str]] = {}
-    for name, maker in makers.items():
-        rows.setdefault(depth[maker], []).append(name)
+    rows = followers((depth[maker], name) for name, maker in makers.items())
     return [rows[row] for row in sorted(rows)]
 
 
@@ -275,9 +273,7 @@ def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _scheduled(flow: Flow, order: Sequence[int], unit: Sequence[int], label: NDArray[np.int64]) -> NDArray[np.int64]:
     """Order units, staying with a label while one of its units is ready; number the resulting rows."""
-    members: dict[int, list[int]] = {}
-    for node in order:
-        members.setdefault(unit[node], []).append(node)
+    members = followers((unit[node], node) for node in order)
     after = _successors(flow, order, unit)
     waiting = Counter(target for targets in after.values() for target in targets)
     free: dict[int, dict[int, None]] = {}
@@ -304,13 +300,9 @@ def _scheduled(flow: Flow, order: Sequence[int], unit: Sequence[int], label: NDA
 
 def _successors(flow: Flow, order: Sequence[int], unit: Sequence[int]) -> dict[int, list[int]]:
     """Return for each unit of nodes the other units that read its results."""
-    after: dict[int, dict[int, None]] = {}
-    for node in order:
-        for value in flow.reads(node):
-            maker = flow.producer[value]
-            if maker >= 0 and unit[maker] != unit[node]:
-                after.setdefault(unit[maker], {})[unit[node]] = None
-    return {source: list(targets) for source, targets in after.items()}
+    pairs = ((flow.producer[value], node) for node in order for value in flow.reads(node))
+    edges = ((unit[maker], unit[node]) for maker, node in pairs if maker >= 0)
+    return followers(dict.fromkeys((source, target) for source, target in edges if source != target))
 
 
 def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray[np.int64]:
