@@ -562,31 +562,26 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
     """Return a proto without large weights, their folder, and buffers of files that onnxruntime cannot find."""
     proto, storage = model.proto, storage_of(model)
     extents = storage.extents(proto, label_of(model))
-    if any(map(may_be_shape, external(proto))):
-        proto = copy.deepcopy(proto)
-        for tensor, extent in zip([*external(proto)], extents, strict=True):
-            if may_be_shape(tensor):
-                embed(tensor, extent)
-        extents = storage.extents(proto, label_of(model))
     entries = [references(tensor) for tensor in external(proto)]
+    outside = [place for place, tensor in enumerate(external(proto)) if not may_be_shape(tensor)]
     main_count = sum(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
-    inner = extents[main_count:]
+    inner = [extents[place].source for place in outside if place >= main_count]
     while True:
-        files = {ref.get("location", ""): extent for ref, extent in zip(entries, extents, strict=True)}
+        files = {entries[place].get("location", ""): extents[place] for place in outside}
         inside = all(storage.is_inside(location, extent.source) for location, extent in files.items())
         # In bodies of If, Loop and Scan onnxruntime rejects files that are links; buffers serve only the main graph.
         if not inner or (inside and not any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
             break
+        outside, inner = [place for place in outside if place < main_count], []
+    if len(outside) < len(extents) or not all(KNOWN_KEYS.issuperset(entries[place]) for place in outside):
         proto = copy.deepcopy(proto)
-        for tensor, extent in list(zip(external(proto), extents, strict=True))[main_count:]:
-            embed(tensor, extent)
-        entries, extents, inner = entries[:main_count], extents[:main_count], []
-    if not all(KNOWN_KEYS.issuperset(ref) for ref in entries):
-        proto = copy.deepcopy(proto)
-        for tensor in external(proto):  # with other keys onnxruntime would reject the model
-            pairs = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
-            del tensor.external_data[:]
-            tensor.external_data.extend(pairs)
+        tensors = [*external(proto)]
+        for place in {*range(len(tensors))}.difference(outside):
+            embed(tensors[place], extents[place])
+        for place in outside:  # with other keys onnxruntime would reject the model
+            pairs = [entry for entry in tensors[place].external_data if plain_text(entry.key) in KNOWN_KEYS]
+            del tensors[place].external_data[:]
+            tensors[place].external_data.extend(pairs)
     buffers = {} if inside else {at: e.source.array(0, e.source.nbytes, e.what) for at, e in files.items()}
     return proto, storage.folder, buffers
 
