@@ -147,7 +147,7 @@ class Window:
         if self.start <= start and end <= self.start + len(self.bytes):
             return self.bytes[start - self.start : end - self.start]
         self._file.seek(start)
-        data = self._file.read(end - start)
+        data = b""
         while len(data) < end - start:
             more = self._file.read(end - start - len(data))
             if not more:
@@ -181,12 +181,10 @@ class Window:
             elif wire_type == _BYTES:
                 length, payload = self.varint(position, end)
                 position = payload + length
-            elif wire_type == _FIXED64:
-                position += 8
-            elif wire_type == _FIXED32:
-                position += 4
+            elif wire_type in (_FIXED64, _FIXED32):
+                position += 8 if wire_type == _FIXED64 else 4
             else:
-                raise NotProtobufError(f"byte {start} starts no field")
+                number = 0  # no field has it
             if not 0 < number < 2**29:
                 raise NotProtobufError(f"byte {start} starts no field")
             if position > end:
@@ -234,17 +232,13 @@ _Part: TypeAlias = Part | tuple[int, int]
 
 def _message(number: int, parts: list[_Part]) -> list[_Part]:
     """Return a nested message as a field."""
-    return [_encoded(number << 3 | _BYTES) + _encoded(_length(parts)), *parts]
+    return [_encoded(number << 3 | _BYTES) + _encoded(sum(map(_nbytes, parts))), *parts]
 
 
-def _length(parts: list[_Part]) -> int:
-    total = 0
-    for part in parts:
-        if isinstance(part, bytes):
-            total += len(part)
-        else:
-            total += part[1] - part[0] if isinstance(part, tuple) else part.nbytes
-    return total
+def _nbytes(part: _Part) -> int:
+    if isinstance(part, bytes):
+        return len(part)
+    return part[1] - part[0] if isinstance(part, tuple) else part.nbytes
 
 
 def _joined(window: Window, parts: list[_Part]) -> list[Part]:
@@ -312,10 +306,9 @@ def _scan_model(window: Window, location: str, lists: list[int] | None) -> bytes
         raise NotProtobufError("it holds no graph")
     if not opsets and ir_version >= 3:
         raise NotProtobufError("it names no operator set (opset_import), which comes after the graph")
-    if _length(model) > PROTO_LIMIT:
-        message = (
-            f"{window.name} holds {_length(model) / 1e9:.1f} GB besides its weights, more than protobuf can parse."
-        )
+    nbytes = sum(map(_nbytes, model))
+    if nbytes > PROTO_LIMIT:
+        message = f"{window.name} holds {nbytes / 1e9:.1f} GB besides its weights, more than protobuf can parse."
         raise ModelFileError(message, advice="Move large Constant nodes to initializers when exporting.")
     return b"".join(part for part in _joined(window, model) if isinstance(part, bytes))
 
@@ -425,9 +418,9 @@ def splice(proto: bytes, weight_of: Callable[[TensorProto], Streamed | None]) ->
 def write(file: BinaryIO, parts: Sequence[Part], watch: Callable[[bytes | memoryview], None] | None = None) -> None:
     """Write the parts one after the other, a few megabytes of weights in memory at a time; ``watch`` sees all bytes."""
     for part in parts:
-        nbytes_ = 0
+        nbytes = 0
         for data in (part,) if isinstance(part, bytes) else part.stream(_COPY_BYTES):
-            nbytes_ += len(data)
+            nbytes += len(data)
             if watch is not None:
                 watch(data)
             # Copying first makes the comparison one memcmp, instead of one Python object a byte of a memoryview.
@@ -435,9 +428,8 @@ def write(file: BinaryIO, parts: Sequence[Part], watch: Callable[[bytes | memory
                 file.seek(_COPY_BYTES, io.SEEK_CUR)
             else:
                 file.write(data)
-        nbytes = len(part) if isinstance(part, bytes) else part.nbytes
-        if nbytes_ != nbytes:
-            raise ModelFileError(f"a weight gave {nbytes_} bytes instead of {nbytes}.")
+        if nbytes != _nbytes(part):
+            raise ModelFileError(f"a weight gave {nbytes} bytes instead of {_nbytes(part)}.")
     # A hole at the end exists only once the file has its full length.
     file.truncate(file.tell())
 
