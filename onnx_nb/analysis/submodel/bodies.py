@@ -15,7 +15,6 @@ from onnx import ModelProto, TensorProto
 from onnx_nb.analysis.errors import ExtractionError
 from onnx_nb.analysis.formatting import quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, cached, with_proto
 from onnx_nb.analysis.model.tensors import as_tensor
@@ -72,7 +71,7 @@ def _of_body(model: Model, number: int) -> Model:
     )
     values = dict.fromkeys(value for value in (*read, *body.outputs.tolist()) if value >= 0)
     outer = [value for value in values if int(graph.value_subgraph[value]) not in inner]
-    weights = {value: tensor for value in outer if (tensor := _weight(graph, value)) is not None}
+    weights = {value: tensor for value in outer if (tensor := constant_weight(graph, value)) is not None}
     proto = ModelProto()
     wire.copy_fields(model.proto, proto, without=("graph", "training_info"))
     wire.copy_fields(body.graph, proto.graph, without=("input", "output"))
@@ -101,19 +100,13 @@ def _typed(graph: Graph, value: int) -> onnx.ValueInfoProto:
     return onnx.ValueInfoProto(name=graph.value_names[value], type=kind.proto)
 
 
-def _weight(graph: Graph, value: int) -> TensorProto | onnx.SparseTensorProto | None:
-    """Return an initializer, or the result of a Constant as one."""
-    weight = graph.weight(value)
-    if graph.value_kind[value] == INITIALIZER and isinstance(weight, TensorProto):
-        return weight
-    return constant_weight(graph, value)
-
-
 def constant_weight(graph: Graph, value: int) -> TensorProto | None:
-    """Return a Constant's result as a weight, so that it need not be passed between parts."""
-    weight = graph.weight(value) if graph.producer[value] >= 0 else None
+    """Return an initializer, or a Constant's result as one, so that it need not be passed between parts."""
+    weight = graph.weight(value)
     if weight is None or not isinstance(tensor := as_tensor(weight), TensorProto):
         return None
+    if graph.producer[value] < 0:
+        return tensor
     constant = copy.deepcopy(tensor)
     constant.name = graph.value_names[value]
     return constant
