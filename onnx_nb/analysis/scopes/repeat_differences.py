@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.graph.dataflow import upward
-from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS, Scopes
+from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS, Scopes, scopes_around
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
@@ -107,10 +107,8 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
             if members[at] >= 0:
                 differs[members[at]] = 1
             scope = int(tree.scope_parent[members[at]] if members[at] >= 0 else tree.node_scope[-1 - members[at]])
-            while scope != roof:  # gathered parts of the row
-                differs[scope] += 1
-                scope = int(tree.scope_parent[scope])
-            differs[roof] += 1
+            line = scopes_around(tree, scope)
+            differs[line[: line.index(roof) + 1]] += 1  # and gathered parts of the row
     return RepeatDifferences(differs, nodes, tuple(differences))
 
 

@@ -27,7 +27,7 @@ from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
 from onnx_nb.analysis.model.tensors import attribute, constants_of
-from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes
+from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes, scopes_around
 from onnx_nb.analysis.submodel.assembly import assemble, functions_of, main_value, weight_tensors, weights_of
 from onnx_nb.analysis.submodel.bodies import home_of
 
@@ -404,7 +404,6 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
     parts, tree = path_parts(scope), scopes(graph)
     if not parts:
         raise ExtractionError(f"{quoted(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
-    parents, kinds = tree.scope_parent.tolist(), tree.scope_kind.tolist()
     matches = tree.named(scope, by_end=False)
     if not matches:
         modules, count = list(_modules(graph)), len(parts)
@@ -426,12 +425,12 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
         choices = ", ".join(quoted(tree.scope_path[number]) for number in matches[:5])
         message = f"scope {quoted(scope)} may be one of {len(matches)}: {choices}."
         raise ExtractionError(message, advice="Name it in full.")
-    above = parents[matches[0]]
-    while above > 0 and kinds[above] not in (BODY, BRANCH, FUNCTION):
-        above = parents[above]
-    if above > 0:
-        owner = Graph.opened(graph.model).node_label(int(tree.scope_node[above]))
-        message = f"scope {quoted(scope)} lies inside {'a call' if kinds[above] == FUNCTION else 'a body'} of {owner}."
+    outer = scopes_around(tree, matches[0])[1:]
+    inside = next((number for number in outer if tree.scope_kind[number] in (BODY, BRANCH, FUNCTION)), 0)
+    if inside:
+        owner = Graph.opened(graph.model).node_label(int(tree.scope_node[inside]))
+        what = "a call" if tree.scope_kind[inside] == FUNCTION else "a body"
+        message = f"scope {quoted(scope)} lies inside {what} of {owner}."
         raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
     return nodes_of_scopes(tree, matches, graph.main_count), tree.scope_path[matches[0]]
 
