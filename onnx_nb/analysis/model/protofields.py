@@ -6,7 +6,6 @@ hashes of their words and compared. A string becomes a `str` only on demand.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -82,15 +81,11 @@ class Spans:
 
     def strings(self) -> list[str]:
         """Return the strings; bytes that are not UTF-8 become backslash escapes."""
-        whole = self._latin
+        whole = self.buffer.decode("latin-1")
         texts = [whole[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
         if not "".join(texts).isascii():
             texts = [string if string.isascii() else plain_text(string.encode("latin-1")) for string in texts]
         return texts
-
-    @functools.cached_property
-    def _latin(self) -> str:
-        return self.buffer.decode("latin-1")
 
     def numbered(self) -> tuple[Longs, Longs]:
         """Return a number for each string, in order of first appearance: the same for equal ones, −1 for empty ones."""

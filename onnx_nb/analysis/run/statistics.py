@@ -555,8 +555,6 @@ class _Bins:
                 counts[-self.first] -= underflow
                 counts[-self.first - 1] += underflow
         bins = np.flatnonzero(counts)
-        if not len(bins):
-            return EMPTY
         return Histogram(self.exponent, self.first + int(bins[0]), counts[bins[0] : bins[-1] + 1].copy())
 
 

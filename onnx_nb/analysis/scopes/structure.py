@@ -217,8 +217,6 @@ class Siblings:
         home = np.concatenate([self._parent, self._of_item])  # the scope of each vertex: scopes first, then items
         count = len(home)
         wide = np.bincount(home[home >= 0], minlength=scopes) > FEW
-        if not bool(wide.any()):
-            return []
         is_wide = wide[self._scope]
         a, b = (np.where(codes >= 0, codes, scopes - 1 - codes) for codes in (self._a[is_wide], self._b[is_wide]))
         a, b = np.divmod(sorted_unique(a * count + b), count)
