@@ -287,18 +287,15 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 def read_pb(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
     """Return the name in a file of onnx test data, and its value."""
-    what = f"a serialized {'value' if kind is None else type_text(kind)}"
-    with reading(path, what, FeedError):
+    message: TensorProto | SequenceProto | OptionalProto = TensorProto()
+    if kind is not None and kind.HasField("sequence_type"):
+        message = SequenceProto()
+    elif kind is not None and kind.HasField("optional_type"):
+        message = OptionalProto()
+    with reading(path, f"a serialized {'value' if kind is None else type_text(kind)}", FeedError):
         check_file(path, PROTO_LIMIT)
-        data = path.read_bytes()
+        message.ParseFromString(path.read_bytes())
     try:
-        message: TensorProto | SequenceProto | OptionalProto = TensorProto()
-        if kind is not None and kind.HasField("sequence_type"):
-            message = SequenceProto()
-        elif kind is not None and kind.HasField("optional_type"):
-            message = OptionalProto()
-        with reading(path, what, FeedError):
-            message.ParseFromString(data)
         return plain_text(message.name), _pb_value(message, _quoted(path))
     except OnnxNbError as error:
         raise error if isinstance(error, FeedError) else FeedError(error.message, advice=error.advice) from error

@@ -463,17 +463,16 @@ class _Command:
 def _npz(feeds: Mapping[str, Any]) -> bytes:
     """Return arrays as a .npz file; optional inputs that are absent are left out."""
     data = io.BytesIO()
-    arrays = {}
-    for name, array in feeds.items():
-        if isinstance(array, list | tuple):
-            message = f"input {quoted(name)} is a sequence, which no .npz file holds."
-            raise ModelFileError(message, advice="Save .model and .feeds by yourself.")
-        if array is not None:
-            arrays[name] = np.asarray(array).astype(str) if np.asarray(array).dtype.kind == "O" else np.asarray(array)
     with zipfile.ZipFile(data, "w") as archive:  # numpy.savez has names of its own, which no input could have
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+        for name, value in feeds.items():
+            if isinstance(value, list | tuple):
+                message = f"input {quoted(name)} is a sequence, which no .npz file holds."
+                raise ModelFileError(message, advice="Save .model and .feeds by yourself.")
+            if value is not None:
+                array = np.asarray(value)
+                array = array.astype(str) if array.dtype.kind == "O" else array
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
     return data.getvalue()
 
 
