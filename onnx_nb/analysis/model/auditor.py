@@ -295,10 +295,8 @@ class Auditor:
             message = f"{what} is external data, which onnx.load leaves unread{refusal}."
             self._report("warning", "sparse", [use], message, "external_data.inline(model, path) puts it in.")
         if source is not None and "length" not in claim.entries and claim.span and claim.span[1] < source.nbytes:
-            message = (
-                f"{what} gives no length, and {quoted(source.label)} goes on after it: onnx.load reads to the "
-                "end of the file, and then the shape does not fit."
-            )
+            message = f"{what} gives no length, and {quoted(source.label)} goes on after it: onnx.load reads to "
+            message += "the end of the file, and then the shape does not fit."
             self._report("warning", "length", [use], message)
 
     def _check_file(self, file: _FileUses) -> None:
@@ -318,10 +316,8 @@ class Auditor:
                 continue
             if previous is not None and start < previous[1] and (start, stop) != previous[:2]:
                 other = previous[2]
-                message = (
-                    f"{other.place.label} and {use.place.label} of {self.label} use some of the same bytes of "
-                    f"{name}, at {previous[0]} to {previous[1]} and {start} to {stop}."
-                )
+                message = f"{other.place.label} and {use.place.label} of {self.label} use some of the same bytes of "
+                message += f"{name}, at {previous[0]} to {previous[1]} and {start} to {stop}."
                 advice = "One of them has values that are not its own, unless that was meant: export the model again."
                 # A tensor inside another may be intended; a partial overlap never is.
                 severity = "warning" if stop <= previous[1] else "error"
@@ -381,17 +377,13 @@ class Auditor:
                 use.checksum = "wrong"
                 wrong.setdefault(use.given_checksum, []).append(use)
         for checksum, damaged in wrong.items():
-            message = (
-                f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_uses_text(damaged)} of {self.label} it "
-                f"should be {quoted(checksum)}."
-            )
+            message = f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_uses_text(damaged)} of "
+            message += f"{self.label} it should be {quoted(checksum)}."
             advice = "The file was changed or damaged after the model was written: get it again."
             self._report("error", "checksum", damaged, message, advice)
         if exact:
-            message = (
-                f"the checksum in {_uses_text(exact)} of {self.label} is that of the tensor's own bytes; the "
-                f"specification means that of the whole file {quoted(file.location)}."
-            )
+            message = f"the checksum in {_uses_text(exact)} of {self.label} is that of the tensor's own bytes; the "
+            message += f"specification means that of the whole file {quoted(file.location)}."
             self._report("warning", "checksum", exact, message)
 
 

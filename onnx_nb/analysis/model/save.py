@@ -204,17 +204,14 @@ def _check_layout(path: Path, layout: Layout) -> None:
     encodable = location.encode(errors="replace").decode() == location
     if not plain or not encodable or os.path.isdir(path.with_name(location)):  # noqa: PTH112
         raise _unusable(location, path)
-    wrong = None
     if not 0 < layout.alignment <= LARGEST_ALIGNMENT:
-        wrong = f"alignment {layout.alignment} is not between 1 and {LARGEST_ALIGNMENT}"
-    elif layout.threshold < 0:
-        wrong = f"threshold {layout.threshold} is negative"
-    elif layout.shard_size is not None and layout.shard_size <= 0:
-        wrong = f"shard_size {layout.shard_size} is not positive"
-    elif layout.shard_size is not None and layout.per_tensor:
-        wrong = "shard_size and per_tensor exclude each other"
-    if wrong:
-        raise ValueError(f"{wrong}.")
+        raise ValueError(f"alignment {layout.alignment} is not between 1 and {LARGEST_ALIGNMENT}.")
+    if layout.threshold < 0:
+        raise ValueError(f"threshold {layout.threshold} is negative.")
+    if layout.shard_size is not None and layout.shard_size <= 0:
+        raise ValueError(f"shard_size {layout.shard_size} is not positive.")
+    if layout.shard_size is not None and layout.per_tensor:
+        raise ValueError("shard_size and per_tensor exclude each other.")
 
 
 def _unusable(location: str, path: Path) -> ModelFileError:

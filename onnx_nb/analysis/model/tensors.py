@@ -106,10 +106,8 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
         raise ModelFileError(message, advice=advice)
     fitting = {(values.size,), (values.size, len(shape))}
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in fitting:
-        raise ModelFileError(
-            f"{what} has values of shape {list(values.shape)} and {indices.dtype} indices of shape "
-            f"{list(indices.shape)}, which do not fit each other."
-        )
+        parts = f"values of shape {list(values.shape)} and {indices.dtype} indices of shape {list(indices.shape)}"
+        raise ModelFileError(f"{what} has {parts}, which do not fit each other.")
     size = elements(shape)
     columns, sizes = (indices.reshape(-1, 1), (size,)) if indices.ndim == 1 else (indices, shape)
     if ((columns < 0) | (columns >= np.array(sizes, np.int64))).any():

@@ -325,9 +325,8 @@ class Store:
                 writer = cast("BinaryIO", SimpleNamespace(write=file.write))
                 np.lib.format.write_array(writer, content.view(f"u{content.dtype.itemsize}") if foreign else content)
         except OSError as error:
-            message = (
-                f"an array of {bytes_text(content.nbytes)} cannot be kept in {quoted(path)}: {error.strerror or error}."
-            )
+            what = f"an array of {bytes_text(content.nbytes)} cannot be kept in {quoted(path)}"
+            message = f"{what}: {error.strerror or error}."
             raise CaptureError(message, advice="Keep fewer values, or set TMPDIR to a larger disk.") from error
         return Spilled(path, content.dtype if foreign else None)
 

@@ -93,9 +93,8 @@ def _typed(graph: Graph, value: int) -> onnx.ValueInfoProto:
     kind = graph.type_of(value)
     if not kind.dtype:
         name = quoted(graph.value_names[value])
-        message = (
-            f"the type of {name}, which {graph.subgraph_label(int(graph.value_subgraph[value]))} reads, is not known."
-        )
+        label = graph.subgraph_label(int(graph.value_subgraph[value]))
+        message = f"the type of {name}, which {label} reads, is not known."
         raise ExtractionError(message, advice="Add its value_info to the model.")
     return onnx.ValueInfoProto(name=graph.value_names[value], type=kind.proto)
 

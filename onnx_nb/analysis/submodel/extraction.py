@@ -370,12 +370,9 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: 
     ways = ", ".join(quoted(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
     goals = ", ".join(quoted(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
     lie = "lies" if len(between) == 1 else "lie"
-    message = (
-        f"{len(members):,} nodes are taken, though only {len(between):,} of them {lie} between {ways} and {goals}: the "
-        f"others come in through {quoted(names[through])} (made by {graph.node_label(producer[through])}); "
-        f"inputs={_listed(inputs)} would leave them out"
-    )
-    return better, message
+    message = f"{len(members):,} nodes are taken, though only {len(between):,} of them {lie} between {ways} and {goals}"
+    others = f"the others come in through {quoted(names[through])} (made by {graph.node_label(producer[through])})"
+    return better, f"{message}: {others}; inputs={_listed(inputs)} would leave them out"
 
 
 def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
