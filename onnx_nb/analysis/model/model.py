@@ -627,10 +627,9 @@ class _StandIn:
 
 def _parsed(data: bytes, name: str) -> ModelProto:
     try:
-        proto: ModelProto = ModelProto.FromString(data)
+        return cast("ModelProto", ModelProto.FromString(data))
     except DecodeError as error:
         raise _unreadable(error, name) from error
-    return proto
 
 
 def _unreadable(error: DecodeError, name: str) -> ModelFileError:

@@ -126,8 +126,7 @@ def _read_npy(file: BinaryIO, size: int) -> NDArray[Any]:
     if nbytes > size:
         raise ValueError(f"{bytes_text(nbytes)} are announced, and {bytes_text(size)} are there")
     file.seek(0)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return array
+    return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 _NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {

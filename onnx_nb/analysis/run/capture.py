@@ -436,8 +436,7 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
     if tensors is None:
         there &= kinds != INITIALIZER
         there[graph.overridable] = True
-        matches: list[int] = np.flatnonzero(there).tolist()
-        return matches
+        return np.flatnonzero(there).tolist()
     # weights need not be recorded: they are in the model
     stay = set(np.flatnonzero(kinds == INITIALIZER).tolist()) - set(graph.overridable.tolist())
     return [value for value in named(graph, tensors, np.flatnonzero(there).tolist(), "tensors") if value not in stay]

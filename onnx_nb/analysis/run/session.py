@@ -458,11 +458,10 @@ def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto], **options
 
 def _serialized(model: Model, proto: ModelProto) -> bytes:
     try:
-        data: bytes = proto.SerializeToString()
+        return bytes(proto.SerializeToString())
     except EncodeError as error:
         message = f"{model.name} holds more than 2 GB besides the weights of its main graph."
         raise OnnxNbError(message, advice="Move large Constant nodes to initializers.") from error
-    return data
 
 
 def _with_marks(source: ModelProto) -> ModelProto:

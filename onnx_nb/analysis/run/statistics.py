@@ -529,8 +529,7 @@ class _Bins:
         if chunk.dtype.kind != "f":
             quotients = chunk >> chunk.dtype.type(self.exponent) if self.exponent else chunk
             # unsigned numbers beyond int64 wrap around and back
-            places: NDArray[np.intp] = quotients.astype(np.intp) - self.base
-            return places
+            return np.asarray(quotients.astype(np.intp) - self.base)
         if chunk.dtype == np.float32 and self.exact_in_float32:
             factor = np.float32(math.ldexp(1, -self.exponent))
             positions: NDArray[Any] = np.multiply(chunk, factor, out=self.scaled[: chunk.size])

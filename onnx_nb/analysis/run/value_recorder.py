@@ -390,12 +390,11 @@ def _pickled(job: Job) -> bytes:
     else:
         reason = "another process cannot import functions of this notebook or script"
     try:
-        data: bytes = importlib.import_module("cloudpickle").dumps(job)
+        return bytes(importlib.import_module("cloudpickle").dumps(job))
     except Exception as error:
         message = f"keep, stop_at or the model cannot be sent to another process: {reason}."
         advice = "Use functions of a module, or install cloudpickle."
         raise CaptureError(message, advice=advice) from error
-    return data
 
 
 _cache = threading.local()
