@@ -62,9 +62,7 @@ NO_SIZES: Sizes = ({}, {})
 _NO_VALUE, _NOT_READ, _LEFT_OUT = -1, -2, -3
 _NOTHING = 0
 """Number of the unknown type in a `TypeTable`."""
-_UNKNOWN_KINDS = [
-    TypeProto(tensor_type=TypeProto.Tensor(elem_type=elem)) for elem in (TensorProto.FLOAT, TensorProto.INT64)
-]
+_UNKNOWN_KINDS = [onnx.helper.make_tensor_type_proto(elem, None) for elem in (TensorProto.FLOAT, TensorProto.INT64)]
 """Types that inputs of unknown type are given in turn; what both lead to does not depend on them."""
 
 
@@ -318,15 +316,10 @@ class TypeWalk:
         proto = self._graph.outline(node)
         op, domain = self._graph.operators[self._op[node]]
         version = self._scopes[self._scope].get(domain, 0)
-        case = Case(
-            node=proto,
-            domain=domain,
-            version=version,
-            inputs=tuple(self._types[kind] if kind >= 0 else None for kind in kinds),
-            values=tuple(self._values[value] if value >= 0 else None for value in values),
-            outputs=(),
-            known_operator=operators.schema(op, domain, version) is not None,
-        )
+        inputs = tuple(self._types[kind] if kind >= 0 else None for kind in kinds)
+        contents = tuple(self._values[value] if value >= 0 else None for value in values)
+        exists = operators.schema(op, domain, version) is not None
+        case = Case(proto, domain, version, inputs, contents, (), exists)
         # attributes that refer to those of the function are known only in a call
         open_attributes = any(attribute.ref_attr_name for attribute in proto.attribute)
         try:

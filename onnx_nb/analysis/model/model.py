@@ -600,16 +600,9 @@ def _ir_tensor(
         return tensor if tensor.name == name else _StandIn(tensor, name=name)
     location = f"{MEMORY}/{len(sources)}"
     sources[location] = MemorySource(tensor, tensor.nbytes, "the given onnx_ir.Model")
-    return ir.ExternalTensor(
-        location,
-        0,
-        tensor.nbytes,
-        tensor.dtype,
-        shape=ir.Shape(tensor.shape.numpy()),
-        name=name,
-        doc_string=tensor.doc_string,
-        metadata_props=dict(tensor.metadata_props) or None,
-    )
+    notes: dict[str, Any] = {"doc_string": tensor.doc_string, "metadata_props": dict(tensor.metadata_props) or None}
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.ExternalTensor(location, 0, tensor.nbytes, tensor.dtype, shape=shape, name=name, **notes)
 
 
 class _StandIn:

@@ -144,8 +144,7 @@ def write(
 ) -> Path:
     """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64."""
     arrays: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, name)] for name in _KINDS}
-    sizes = dict.fromkeys(_KINDS, 0)
-    tree = json.dumps({"kind": kind, "content": _packed(content, arrays, sizes)})
+    tree = json.dumps({"kind": kind, "content": _packed(content, arrays, dict.fromkeys(_KINDS, 0))})
     columns: dict[str, Any] = {name: np.concatenate(parts) for name, parts in arrays.items()}
     if progress is not None:
         progress(0.5, f"compressing {bytes_text(sum(array.nbytes for array in columns.values()))}")

@@ -280,15 +280,10 @@ class Place(NamedTuple):
     @property
     def label(self) -> str:
         """Label in messages."""
-        return f"{_KINDS[self.kind]} {quoted(self.name)}{self.within}"
+        return f"{_KINDS.get(self.kind, self.kind)} {quoted(self.name)}{self.within}"
 
 
-_KINDS: Final = {
-    "weight": "weight",
-    "sparse values": "sparse weight",
-    "sparse indices": "the indices of sparse weight",
-    "attribute": "attribute",
-}
+_KINDS: Final = {"sparse values": "sparse weight", "sparse indices": "the indices of sparse weight"}
 
 
 def placed(proto: ModelProto) -> Iterator[tuple[TensorProto, Place]]:

@@ -496,14 +496,11 @@ def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partia
                 seconds[nodes[node]] += partial.seconds[node]
                 nbytes[nodes[node]] += partial.nbytes[node]
         records = {values[value]: record for value, record in partial.records.items()}
+        records = {value: records[value] for value in sorted(records, key=place)}
+        arrays = {values[value]: entries for value, entries in partial.arrays.items()}
+        stopped = partial.stopped if partial.stopped < 0 else values[partial.stopped]
         return dataclasses.replace(
-            partial,
-            order=order,
-            seconds=seconds,
-            nbytes=nbytes,
-            records={value: records[value] for value in sorted(records, key=place)},
-            arrays={values[value]: entries for value, entries in partial.arrays.items()},
-            stopped=partial.stopped if partial.stopped < 0 else values[partial.stopped],
+            partial, order=order, seconds=seconds, nbytes=nbytes, records=records, arrays=arrays, stopped=stopped
         )
 
     return job._replace(model=cast.model, values=tuple(numbers[value] for value in job.values), keep=keep), translate

@@ -213,19 +213,11 @@ class _AllScopes(_ScopeColumns):
         order = np.lexsort([column for line, k in zip(above[::-1], keys[::-1], strict=True) for column in (line, k)])
         number = np.empty(len(order), np.int32)
         number[order] = np.arange(len(order), dtype=np.int32)
-        scopes = order.tolist()
-        return Scopes(
-            source=source,
-            scope_parent=np.where(parent[order] >= 0, number[parent[order]], -1).astype(np.int32),
-            scope_name=[self.name[g] for g in scopes],
-            scope_path=[self.path[g] for g in scopes],
-            scope_class=[self.cls[g] for g in scopes],
-            scope_kind=np.asarray(self.kind, np.uint8)[order],
-            scope_node=np.asarray(self.node, np.int32)[order],
-            scope_repeat=np.asarray(self.repeat, np.int32)[order],
-            node_scope=number[self.node_scope],
-            node_module=self.node_module,
-        )
+        parents = np.where(parent[order] >= 0, number[parent[order]], -1).astype(np.int32)
+        name, path, cls = ([texts[scope] for scope in order.tolist()] for texts in (self.name, self.path, self.cls))
+        node, repeat = (np.asarray(column, np.int32)[order] for column in (self.node, self.repeat))
+        kind, node_scope = np.asarray(self.kind, np.uint8)[order], number[self.node_scope]
+        return Scopes(source, parents, name, path, cls, kind, node, repeat, node_scope, self.node_module)
 
 
 class Tree(_ScopeColumns):

@@ -414,17 +414,9 @@ class _Search:
     def result(self, *, is_partial: bool) -> Reduction:
         """Return the smallest part that was found."""
         nodes, model, feed = self._best
+        labels, total, trials = tuple(map(self.graph.node_label, nodes)), len(self._nodes), tuple(self._trials)
         return Reduction(
-            model=model,
-            feeds=feed,
-            nodes=tuple(self.graph.node_label(node) for node in nodes),
-            total=len(self._nodes),
-            trials=tuple(self._trials),
-            failures=self._failures,
-            minimal=self._minimal,
-            interrupted=is_partial,
-            note=self._note,
-            check=self._given,
+            model, feed, labels, total, trials, self._failures, self._minimal, is_partial, self._note, self._given
         )
 
 
