@@ -191,13 +191,10 @@ class Model(Displayed, panel="graph.ModelView"):
 
     def __repr__(self) -> str:
         versions = {entry.domain: entry.version for entry in outline_of(self).opset_import}
-        opset = versions.get("", versions.get("ai.onnx"))
-        if opset is None:
-            opsets = ", ".join(f"{domain} {version}" for domain, version in list(versions.items())[:3])
-        else:
-            opsets = str(opset)
+        others = ", ".join(f"{domain} {version}" for domain, version in list(versions.items())[:3])
+        opset = versions.get("", versions.get("ai.onnx", others or "unknown"))
         nodes = count_text(len(outline_of(self).graph.node), "node")
-        return f"Model({shortened(self.name, 80)!r}, {nodes}, {bytes_text(self.nbytes)}, opset {opsets or 'unknown'})"
+        return f"Model({shortened(self.name, 80)!r}, {nodes}, {bytes_text(self.nbytes)}, opset {opset})"
 
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:

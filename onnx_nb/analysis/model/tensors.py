@@ -429,10 +429,9 @@ def input_types(model: Model) -> dict[str, TypeProto]:
 def type_text(kind: TypeProto, *, shapes: bool = True) -> str:
     """Write a type as ``float32 [batch, 3, ?]``, or ``float32`` without shapes."""
     which = kind.WhichOneof("value")
-    if which == "sequence_type":
-        return f"seq({type_text(kind.sequence_type.elem_type, shapes=shapes)})"
-    if which == "optional_type":
-        return f"optional({type_text(kind.optional_type.elem_type, shapes=shapes)})"
+    if which in ("sequence_type", "optional_type"):
+        inner = type_text(getattr(kind, which).elem_type, shapes=shapes)
+        return f"{'seq' if which == 'sequence_type' else 'optional'}({inner})"
     if which == "map_type":
         return f"map({dtype_name(kind.map_type.key_type)}, {type_text(kind.map_type.value_type, shapes=shapes)})"
     if which not in ("tensor_type", "sparse_tensor_type"):

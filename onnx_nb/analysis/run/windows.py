@@ -74,13 +74,7 @@ class Windows:
     """Runs one model, once or repeatedly with different feeds."""
 
     def __init__(
-        self,
-        graph: Graph,
-        values: Collection[int],
-        *,
-        memory_limit: int,
-        single: bool = False,
-        reuse: bool = False,
+        self, graph: Graph, values: Collection[int], *, memory_limit: int, single: bool = False, reuse: bool = False
     ) -> None:
         self.graph = graph
         self.values = values = frozenset(values)
@@ -217,9 +211,10 @@ class Windows:
         known_end = self._ends.get((order.subgraph, start))
         if known_end is not None:
             return known_end
-        room = max(self.memory_limit - state.alive - state.held - state.unused, 0)
-        budget = min(WINDOW_BYTES, room // 2)
-        limit = min(start + state.most_nodes(budget), len(order.nodes))
+        budget = min(WINDOW_BYTES, max(self.memory_limit - state.alive - state.held - state.unused, 0) // 2)
+        # twice the last one's nodes while there is room
+        fitting = int(budget / state.typical) if state.typical else WINDOW_NODES
+        limit = min(start + max(1, min(2 * state.nodes, fitting, WINDOW_NODES)), len(order.nodes))
         must_estimate = state.largest > _MODEST or budget < _MODEST
         stop, nbytes = start, 0
         while stop < limit:
@@ -262,12 +257,9 @@ class Windows:
         before = time.perf_counter()
         results = sessions.run_values(window.session, inputs, name=window.name)
         seconds = time.perf_counter() - before
-        outputs: dict[int, Value | None] = {}
-        for value in window.outputs:
-            result = results[names[value]]
-            # asking an absent optional for anything else ends the process
-            outputs[value] = result if value not in optional or result.has_value() else None
-        return outputs, seconds
+        pairs = ((value, results[names[value]]) for value in window.outputs)
+        # asking an absent optional for anything else ends the process
+        return {value: one if value not in optional or one.has_value() else None for value, one in pairs}, seconds
 
     def _failed(
         self, order: _ExecutionOrder, node: int, error: OnnxNbError, scope: Mapping[int, Value | None]
@@ -359,11 +351,6 @@ class _RunState:
         """Mean bytes produced per node of the last window."""
         self.largest = 0
         """Bytes of the largest window."""
-
-    def most_nodes(self, budget: int) -> int:
-        """Return the maximum number of nodes of the next window: twice the last one's while there is room."""
-        fitting = int(budget / self.typical) if self.typical else WINDOW_NODES
-        return max(1, min(2 * self.nodes, fitting, WINDOW_NODES))
 
     def size_of(self, value: int) -> int | None:
         """Return the bytes of a value by its declared or inferred type, with the feed's sizes for named dimensions."""
