@@ -113,12 +113,8 @@ class Flow:
             return sorted(nodes)
         members = sorted(nodes, key=self.graph.rank.__getitem__)
         place = {node: i for i, node in enumerate(members)}
-        edges = [
-            (place[maker], i)
-            for i, node in enumerate(members)
-            for value in self.reads(node)
-            if (maker := self.producer[value]) in place
-        ]
+        makers = ((self.producer[value], i) for i, node in enumerate(members) for value in self.reads(node))
+        edges = [(place[maker], i) for maker, i in makers if maker in place]
         # the graph's order puts nodes on and after cycles last, in any order
         order = topological(0, len(members), edges)
         place = {node: i for i, node in enumerate(order)}

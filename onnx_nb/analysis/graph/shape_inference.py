@@ -162,16 +162,11 @@ class TypeWalk:
         self._walk(0)
         graph = self._graph
         dims = (dim for value in graph.inputs.tolist() for dim in self._types[self._declared[value]].shape or ())
+        unbound = tuple(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
+        problems = tuple(problem for problem in (self._problem, self._fatal) if problem is not None)
+        of_value = np.asarray(self._type_of, np.int32)
         return Inference(
-            graph,
-            self._table,
-            np.asarray(self._type_of, np.int32),
-            self._cases,
-            self._case_of,
-            self._trips,
-            tuple(dict.fromkeys(dim for dim in dims if isinstance(dim, str))),
-            tuple(problem for problem in (self._problem, self._fatal) if problem is not None),
-            self._fatal,
+            graph, self._table, of_value, self._cases, self._case_of, self._trips, unbound, problems, self._fatal
         )
 
     def _bound(self, kind: ValueType, symbols: Mapping[str, int]) -> int:
@@ -544,8 +539,7 @@ class TypeWalk:
             return []
         version = onnx.defs.onnx_opset_version()
         schema_ = operators.schema(op, "", version)
-        names = [case.node.input[place] for place in places]
-        node = onnx.helper.make_node(op, names, case.node.output[:1])
+        node = onnx.helper.make_node(op, [case.node.input[place] for place in places], case.node.output[:1])
         node.attribute.extend(a for a in case.node.attribute if schema_ is not None and a.name in schema_.attributes)
         inputs, values = tuple(case.inputs[at] for at in places), tuple(case.values[at] for at in places)
         kinds = self._infer(-1, replace(case, inputs=inputs, values=values), node, version)

@@ -146,10 +146,8 @@ class Inside:
             ]
         attributes = {a.name: a for a in (*function.attribute_proto, *call.node.attribute)}
         start, number = self._base + len(self.nodes), len(self.subgraphs)
-        self.nodes.extend(
-            _bound(node, attributes) if refers else node
-            for node, refers in zip(function.node, self._refers[key], strict=True)
-        )
+        pairs = zip(function.node, self._refers[key], strict=True)
+        self.nodes.extend(_bound(node, attributes) if refers else node for node, refers in pairs)
         stop = self._base + len(self.nodes)
         empty = onnx.GraphProto(name=plain_text(function.name))
         self.subgraphs.append(Subgraph(empty, call.owner, "", call.subgraph, start, stop, function))

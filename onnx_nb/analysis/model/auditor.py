@@ -151,9 +151,7 @@ class Audit(Displayed, Table, panel="audit.AuditPanel"):
 
     def _still(self) -> Still:
         """Return the problems and the files as tables."""
-        problems = [
-            (problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in self.problems
-        ]
+        problems = [(entry.severity, entry.kind, f"{entry.message} {entry.advice}") for entry in self.problems]
         problems.sort(key=lambda row: row[0] != "error")
         sizes = [
             ["missing" if size is None else bytes_text(size) for size in (file.nbytes, file.padding, file.orphan)]

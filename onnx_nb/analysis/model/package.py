@@ -109,20 +109,16 @@ def _files_by_role(configuration: Mapping[str, Any]) -> dict[str, str]:
     sections = dict(configuration)
     for stage in configuration.get("pipeline", []) if isinstance(configuration.get("pipeline"), list) else ():
         sections |= stage if isinstance(stage, dict) else {}
-    return {
-        role: section["filename"]
-        for role, section in sections.items()
-        if isinstance(section, dict) and isinstance(section.get("filename"), str)
-    }
+    names = {role: section.get("filename") for role, section in sections.items() if isinstance(section, dict)}
+    return {role: name for role, name in names.items() if isinstance(name, str)}
 
 
 def _role(stem: str) -> str:
     """Return the role that the name of a file tells: of "decoder_model_merged_q4" it is "decoder"."""
     while stem != (shorter := _PRECISION.sub("", stem)):
         stem = shorter
-    return re.sub(r"^(encoder|decoder)_model(?=$|_)", r"\1", stem).replace(
-        "decoder_with_past_model", "decoder_with_past"
-    )
+    role = re.sub(r"^(encoder|decoder)_model(?=$|_)", r"\1", stem)
+    return role.replace("decoder_with_past_model", "decoder_with_past")
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -59,11 +59,8 @@ class Storage:
 
     def extents(self, proto: ModelProto, label: str) -> list[Extent]:
         """Return the locations of all external data of a model, in the order of `tensors.external`."""
-        return [
-            self.extent(tensor, f"{place.label} of {label}")
-            for tensor, place in placed(proto)
-            if tensor.data_location == TensorProto.EXTERNAL
-        ]
+        pairs = ((tensor, place) for tensor, place in placed(proto) if tensor.data_location == TensorProto.EXTERNAL)
+        return [self.extent(tensor, f"{place.label} of {label}") for tensor, place in pairs]
 
     def unusable(self, proto: ModelProto, label: str) -> list[tuple[str, OnnxNbError]]:
         """Return the first weight in each data file that cannot be used, and why; reads no file.

@@ -154,11 +154,8 @@ def held_bytes(tensor: TensorProto) -> int:
     if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
         return 4 * len(tensor.float_data) + 8 * len(tensor.double_data)
     # One of the other fields is filled; each entry is one value, or as many small ones as a byte holds.
-    entries = sum(
-        len(values)
-        for values in (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
-    )
-    return entries * max(_BITS.get(tensor.data_type, 0), 8) // 8
+    fields = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
+    return sum(map(len, fields)) * max(_BITS.get(tensor.data_type, 0), 8) // 8
 
 
 def raw_bytes(tensor: TensorProto, what: str) -> bytes:

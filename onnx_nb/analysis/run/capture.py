@@ -319,10 +319,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         """Time and memory of each node of the main graph, in order of execution."""
         graph, partial = self._graph, self._partial
         seconds, nbytes = partial.seconds.tolist(), partial.nbytes.tolist()
-        return tuple(
-            NodeCost(node, graph.names[node], graph.operators[graph.op_index[node]][0], seconds[node], nbytes[node])
-            for node in partial.order
-        )
+        return tuple(NodeCost(n, graph.names[n], graph.op_type(n), seconds[n], nbytes[n]) for n in partial.order)
 
     def nonfinite(self) -> NonFinite | None:
         """Return the first node, in order of execution, that produced NaN or ±Inf from finite inputs.
@@ -362,8 +359,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
             node = int(graph.producer[value])
             stats = record.settled()
             numbers = {key: None if stats is None else getattr(stats, key) for key in _NUMBERS}
-            op = graph.operators[graph.op_index[node]][0] if node >= 0 else ""
-            label = graph.names[node] if node >= 0 else ""
+            label, op = (graph.names[node], graph.op_type(node)) if node >= 0 else ("", "")
             about = {"dtype": record.dtype, "shape": record.shape, "nbytes": record.nbytes}
             rows.append({"name": name, "node": label, "op_type": op, **about, **numbers})
         return rows

@@ -364,11 +364,8 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
         if name not in entries:
             near = tensors.listed(closest(str(name), entries) or entries) or "none"
             raise FeedError(f"{source.name} has no input {quoted(str(name))}.", advice=f"Its inputs: {near}.")
-    missing = [
-        name
-        for name, kind in entries.items()
-        if name not in feeds and name not in source.initializers and not kind.HasField("optional_type")
-    ]
+    needs = (name for name, kind in entries.items() if not kind.HasField("optional_type"))
+    missing = [name for name in needs if name not in feeds and name not in source.initializers]
     if missing:
         inputs = tensors.listed(missing, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
         raise FeedError(f"{source.name} also needs {inputs}.", advice="Give an array for each input.")

@@ -316,9 +316,7 @@ def runtime() -> Any:
 
 def release_arena() -> None:
     """Return unused memory of the shared arena to the system."""
-    ort = runtime()
-    # only a run can ask for this
-    options = ort.RunOptions()
+    options = runtime().RunOptions()  # only a run can ask for this
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     _nothing().run(["y"], {}, options)
 
@@ -347,16 +345,11 @@ def run_session(
     if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
         types = {entry.name: entry.type for entry in session.get_inputs()}
         # the declared type is needed for empty sequences; an absent optional is one that is not fed
-        values = {
-            key: to_value(value, data_type=element_type(types.get(key, "")) or TensorProto.FLOAT)
-            for key, value in feeds.items()
-            if value is not None
-        }
+        present = ((key, value) for key, value in feeds.items() if value is not None)
+        values = {k: to_value(v, data_type=element_type(types.get(k, "")) or TensorProto.FLOAT) for k, v in present}
         arrays = {key: to_array(value) for key, value in run_values(session, values, name=name).items()}
         # the caller may write to them
-        return {
-            key: a.copy() if isinstance(a, np.ndarray) and not a.flags.writeable else a for key, a in arrays.items()
-        }
+        return {k: a.copy() if isinstance(a, np.ndarray) and not a.flags.writeable else a for k, a in arrays.items()}
     names = [entry.name for entry in entries]
     foreign = {key: to_value(v) for key, v in feeds.items() if isinstance(v, np.ndarray) and _is_foreign(v.dtype)}
     try:
@@ -569,7 +562,7 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
         files = {entries[place].get("location", ""): extents[place] for place in outside}
         inside = all(storage.is_inside(location, extent.source) for location, extent in files.items())
         # In bodies of If, Loop and Scan onnxruntime rejects files that are links; buffers serve only the main graph.
-        if not inner or (inside and not any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
+        if not inner or (inside and not any(isinstance(source, File) and source.is_linked for source in inner)):
             break
         outside, inner = [place for place in outside if place < main_count], []
     if len(outside) < len(extents) or not all(KNOWN_KEYS.issuperset(entries[place]) for place in outside):
@@ -618,11 +611,8 @@ def with_explicit_casts(graph: Graph, values: Collection[int]) -> tuple[Graph, d
     number = {place: value for value, place in enumerate(places)}
     # the subgraphs of inlined functions are in between
     same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
-    original = {
-        value: number[place]
-        for value, place in enumerate(cast_places)
-        if place in number and (same_subgraphs or place[0] == 0)
-    }
+    pairs = [(value, place) for value, place in enumerate(cast_places) if same_subgraphs or place[0] == 0]
+    original = {value: number[place] for value, place in pairs if place in number}
     # without those in functions with subgraphs, their nodes round one by one
     return (cast, original) if set(values) <= set(original.values()) else identity
 

@@ -205,11 +205,9 @@ class Statistics:
         else:
             low, high = min(self.min, other.min), max(self.max, other.max)
             _, mean, std = _Moments.together([_Moments(side.finite, side.mean, side.std) for side in (self, other)])
-        count, nan, posinf, neginf, zeros = (
-            getattr(self, name) + getattr(other, name) for name in ("count", "nan", "posinf", "neginf", "zeros")
-        )
-        histogram = self.histogram.merge(other.histogram)
-        return Statistics(count, nan, posinf, neginf, zeros, low, high, mean, std, histogram)
+        names = ("count", "nan", "posinf", "neginf", "zeros")
+        count, nan, posinf, neginf, zeros = (getattr(self, name) + getattr(other, name) for name in names)
+        return Statistics(count, nan, posinf, neginf, zeros, low, high, mean, std, self.histogram | other.histogram)
 
     __or__ = merge
 
@@ -560,9 +558,7 @@ class _Bins:
 def _floor(value: Number, exponent: int) -> int:
     """Return ``floor(value / 2**exponent)``, exactly."""
     numerator, denominator = value.as_integer_ratio()
-    if exponent >= 0:
-        return numerator // (denominator << exponent)
-    return (numerator << -exponent) // denominator
+    return numerator // (denominator << exponent) if exponent >= 0 else (numerator << -exponent) // denominator
 
 
 LARGEST: Final = float(np.finfo(np.float64).max)

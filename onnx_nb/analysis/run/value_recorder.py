@@ -163,10 +163,7 @@ class Record:
         """Add an array, whose memory may be reused once it is `settled`."""
         self.settled()
         self._measure = measure
-        if array.nbytes <= SMALL:
-            self._pending = array.copy()
-        else:
-            self._pending = pool.submit(measure, array)
+        self._pending = array.copy() if array.nbytes <= SMALL else pool.submit(measure, array)
 
     def merge(self, other: Record) -> None:
         """Add the statistics of another feed."""

@@ -587,10 +587,8 @@ def _execution_order(graph: Graph, subgraph: int, values: Collection[int], owner
         if graph.bodies(node):
             reads[node] += graph.outer_values(node).tolist()
     out_value, out_ptr = graph.out_value.tolist(), graph.out_ptr[place.start : place.stop + 1].tolist()
-    makes = {
-        node: [v for v in out_value[begin:end] if v >= 0]
-        for node, (begin, end) in enumerate(itertools.pairwise(out_ptr), place.start)
-    }
+    spans = enumerate(itertools.pairwise(out_ptr), place.start)
+    makes = {node: [v for v in out_value[begin:end] if v >= 0] for node, (begin, end) in spans}
     makers = {int(graph.producer[v]) for v in outputs.union(v for v in values if graph.value_subgraph[v] == subgraph)}
     # opened nodes read what their subgraphs read
     makers.update(node for node in owners if place.start <= node < place.stop)

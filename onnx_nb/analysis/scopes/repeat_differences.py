@@ -115,8 +115,7 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
 def _odd(table: Longs) -> tuple[NDArray[np.bool_], Longs]:
     """Return a mask of the cells that differ from the majority of their column, and a row of each column's majority."""
     rows = len(table)
-    median = np.sort(table, axis=0)[(rows - 1) // 2]  # the majority value, if there is one
-    usual = table == median
+    usual = table == np.sort(table, axis=0)[(rows - 1) // 2]  # the majority value, if there is one
     times = usual.sum(axis=0)
     has_majority = times * 2 > rows if rows > 2 else times > 0
     return ~usual & has_majority, usual.argmax(axis=0)

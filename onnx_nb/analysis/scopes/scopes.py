@@ -516,9 +516,7 @@ class Tree(_ScopeColumns):
             scope, codes = waiting.pop()
             if len(codes) <= CHILDREN_LIMIT:
                 continue
-            levels = 2
-            while CHILDREN_LIMIT**levels < len(codes):
-                levels += 1
+            levels = next(number for number in itertools.count(2) if CHILDREN_LIMIT**number >= len(codes))
             width = int(np.ceil(len(codes) ** (1 / levels)))
             width = next((round_ for round_ in (10, 16, 20, 25, 32, 50) if width <= round_ <= CHILDREN_LIMIT), width)
             size = width ** (levels - 1)

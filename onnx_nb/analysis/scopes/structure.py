@@ -83,8 +83,7 @@ class Part:
         if graph.bodies(node) or category(*graph.operators[graph.op_index[node]]) in _LAYERS:
             return True
         values = graph.node_inputs(node)
-        constants = values[(values >= 0) & graph.constant_values[values]].tolist()
-        types = map(graph.type_of, constants)
+        types = map(graph.type_of, values[(values >= 0) & graph.constant_values[values]].tolist())
         return any("float" in kind.dtype and kind.shape not in ((), (1,)) for kind in types)
 
     @functools.cached_property
@@ -258,11 +257,8 @@ class Siblings:
         for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
             structure = int(home[vertices[members[0]]]), int(total[label[members[0]]])
             structures.setdefault(structure, []).append(codes[members].tolist())
-        return [
-            (scope, sorted(family, key=lambda members: int(self.key[members[0]])))
-            for (scope, _), family in structures.items()
-            if len(family) >= MIN_BRANCHES
-        ]
+        families = ((scope, family) for (scope, _), family in structures.items() if len(family) >= MIN_BRANCHES)
+        return [(scope, sorted(family, key=lambda members: int(self.key[members[0]]))) for scope, family in families]
 
     def prepared(self) -> list[list[int]]:
         """Find connected children of the root that only prepare shapes, positions and masks: the codes of each piece.
@@ -296,12 +292,8 @@ class Siblings:
                 ceiling[other] = min(ceiling.get(other, level[code]), level[code])
         free = [code for code in codes if not has_weights[code]]
         place = {code: i for i, code in enumerate(free)}
-        pairs = [
-            (place[other], place[code])
-            for code in free
-            for other in before[code]
-            if other in place and level[other] == level[code]
-        ]
+        edges = ((other, code) for code in free for other in before[code] if other in place)
+        pairs = [(place[other], place[code]) for other, code in edges if level[other] == level[code]]
         label = _components(len(free), *np.asarray(pairs, np.int64).reshape(-1, 2).T)
         pieces = followers(zip(label.tolist(), free, strict=True))
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
@@ -334,12 +326,10 @@ class Siblings:
         members = set(run)
         before, after = self._neighbors(scope)
         behind, feeding = set(run), set(run)
-        for code in codes:
-            if not behind.isdisjoint(before[code]):
-                behind.add(code)
-        for code in reversed(codes):
-            if not feeding.isdisjoint(after[code]):
-                feeding.add(code)
+        for side, line, near in ((behind, codes, before), (feeding, codes[::-1], after)):
+            for code in line:
+                if not side.isdisjoint(near[code]):
+                    side.add(code)
         inner = [code for code in codes if code in behind and code in feeding and code not in members]
         return inner if sum(code < 0 for code in inner) == len(inner) <= 4 * len(run) else None
 
@@ -508,10 +498,8 @@ def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
             paths[key] = _torch_path(*key, classes)
         places.append(paths[key])
     size = Counter(places)
-    return [
-        None if place is None else "/".join(filter(None, place)) if size[place] > OPERATION else place[0]
-        for place in places
-    ]
+    names = {p: "/".join(filter(None, p)) if size[p] > OPERATION else p[0] for p in size if p is not None}
+    return [None if place is None else names[place] for place in places]
 
 
 def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> tuple[str, str] | None:

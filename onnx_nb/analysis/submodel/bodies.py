@@ -7,6 +7,7 @@ its own weights.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator, Sequence
 
 import onnx
@@ -66,9 +67,8 @@ def _of_body(model: Model, number: int) -> Model:
     body = graph.subgraphs[number]
     inner = {number, *(n for n in range(number + 1, len(graph.subgraphs)) if number in _around(graph, n))}
     nodes = range(body.start, body.stop)
-    read = (
-        value for node in nodes for column in (graph.node_inputs(node), graph.outer_values(node)) for value in column
-    )
+    columns = (column for node in nodes for column in (graph.node_inputs(node), graph.outer_values(node)))
+    read = itertools.chain.from_iterable(columns)
     values = dict.fromkeys(value for value in (*read, *body.outputs.tolist()) if value >= 0)
     outer = [value for value in values if int(graph.value_subgraph[value]) not in inner]
     weights = {value: tensor for value in outer if (tensor := constant_weight(graph, value)) is not None}

@@ -380,19 +380,11 @@ def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
     flow = Flow.of(graph)
     inside = sorted(nodes, key=graph.rank.__getitem__)
     members = set(inside)
-    inputs = dict.fromkeys(
-        value
-        for node in inside
-        for value in flow.reads(node)
-        if flow.producer[value] not in members and flow.is_runtime(value)
-    )
+    reads = (value for node in inside for value in flow.reads(node))
+    inputs = dict.fromkeys(v for v in reads if flow.producer[v] not in members and flow.is_runtime(v))
     results = set(graph.outputs.tolist())
-    outputs = [
-        value
-        for node in inside
-        for value in graph.node_outputs(node).tolist()
-        if value >= 0 and (value in results or any(reader not in members for reader in flow.readers(value)))
-    ]
+    products = (value for node in inside for value in graph.node_outputs(node).tolist() if value >= 0)
+    outputs = [v for v in products if v in results or any(reader not in members for reader in flow.readers(v))]
     return list(inputs), outputs
 
 
@@ -408,9 +400,7 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
         if members:
             return members, scope.strip("/.")
         matches = tree.named(scope)
-        ends = (
-            path[:end] for path in modules for end in range(count, len(path) + 1) if path[end - count : end] == parts
-        )
+        ends = (p[:end] for p in modules for end in range(count, len(p) + 1) if p[end - count : end] == parts)
         first = next(ends, []) if not matches else []
         if first and all(path == first for path in ends):
             members = {node for node, path in enumerate(modules) if path[: len(first)] == first}

@@ -264,10 +264,8 @@ def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
         elif labels and len(members) > 1:  # nodes in the middle of one scope become part of it
             label = np.where(np.isin(vertex, members), labels[0], label)
     # the unit of ordering: a label in one piece, else a node
-    unit = [
-        -1 - node if component[int(vertex[node])] in cycles or label[node] < 0 else int(label[node])
-        for node in range(count)
-    ]
+    is_split = [component[int(vertex[node])] in cycles or label[node] < 0 for node in range(count)]
+    unit = [-1 - node if is_split[node] else int(label[node]) for node in range(count)]
     return _scheduled(flow, order, unit, label)
 
 
@@ -331,9 +329,8 @@ def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int
         constant = graph.is_constant[: graph.main_count]
     for node in reversed(flow.sorted(np.flatnonzero(constant).tolist())):
         outputs = [value for value in graph.node_outputs(node).tolist() if value >= 0]
-        number[node] = min(
-            (number[reader] for value in outputs for reader in flow.readers(value)), default=number[node]
-        )
+        readers = (reader for value in outputs for reader in flow.readers(value))
+        number[node] = min((number[reader] for reader in readers), default=number[node])
     return number
 
 

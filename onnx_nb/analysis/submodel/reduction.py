@@ -153,11 +153,9 @@ class Reduction(results.Table, results.Displayed):
             for row in self.trials
         ]
         alarms = [trial.result == "fails" for trial in self.trials]
-        tables = (
-            results.StillTable(("Input", "Type", "Shape"), rows, "input", 3),
-            results.StillTable(heads, trials, "trial", 3, "Calls of the check", alarms),
-        )
-        return results.Still(self.message, tables=tables, steps=steps)
+        inputs = results.StillTable(("Input", "Type", "Shape"), rows, "input", 3)
+        calls = results.StillTable(heads, trials, "trial", 3, "Calls of the check", alarms)
+        return results.Still(self.message, tables=(inputs, calls), steps=steps)
 
     def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
         """Write a folder that shows the failure, and return its path.
@@ -246,8 +244,7 @@ def reduce(
     {'a': array([-1.,  1.], dtype=float32)}
     """
     whole = load(model)
-    feed = one_feed(whole, feeds, shapes)
-    search = _Search(whole, check, feed, progress)
+    search = _Search(whole, check, one_feed(whole, feeds, shapes), progress)
     search.check_whole()
     is_partial = False
     try:
@@ -313,14 +310,12 @@ class _Search:
 
     def _values_before(self, failing: Iterable[int]) -> list[str]:
         """Return the names of values that depend on none of the nodes that fail."""
-        behind, names = set(failing), list[str]()
+        graph, behind, names = self.graph, set(failing), list[str]()
         for node in self._nodes:
             if node in behind or any(self._flow.producer[value] in behind for value in self._flow.reads(node)):
                 behind.add(node)
             else:
-                names += [
-                    self.graph.value_names[value] for value in self.graph.node_outputs(node).tolist() if value >= 0
-                ]
+                names += [graph.value_names[value] for value in graph.node_outputs(node).tolist() if value >= 0]
         return names
 
     def run(self) -> None:
@@ -436,9 +431,8 @@ class _Command:
             model_path, feeds_path = Path(folder, "model.onnx"), Path(folder, "inputs.npz")
             model.save(model_path)
             feeds_path.write_bytes(_npz(feeds))
-            line = [
-                word.replace("{model}", str(model_path)).replace("{feeds}", str(feeds_path)) for word in self._words
-            ]
+            words = (word.replace("{model}", str(model_path)) for word in self._words)
+            line = [word.replace("{feeds}", str(feeds_path)) for word in words]
             try:
                 ran = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             except OSError as error:
