@@ -200,10 +200,8 @@ class Auditor:
         for file in self.files.values():
             self._check_file(file)
         self._check_checksums(compute=checksums, progress=progress)
-        present = [
-            DataFile(file.location, file.source.nbytes, len(file.users), *file.counts, file.sha1)
-            for file in self.files.values()
-        ]
+        files = self.files.values()
+        present = [DataFile(f.location, f.source.nbytes, len(f.users), *f.counts, f.sha1) for f in files]
         tensors = tuple(use.entry() for use in uses)
         return Audit(self.model.name, tensors, (*self.missing, *present), tuple(self.problems))
 

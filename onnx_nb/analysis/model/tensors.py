@@ -221,9 +221,7 @@ _PACKED_BITS: Final = {
     for name, number in TensorProto.DataType.items()
     if name in names
 }
-_BITS: Final = ChainMap(
-    _PACKED_BITS, {number: 8 * dtype.itemsize for number, dtype in _DTYPES.items() if dtype.kind != "O"}
-)
+_BITS: Final = ChainMap(_PACKED_BITS, {n: 8 * dtype.itemsize for n, dtype in _DTYPES.items() if dtype.kind != "O"})
 _NAMES: Final[dict[int, str]] = {number: name.lower() for name, number in TensorProto.DataType.items()} | {
     TensorProto.UNDEFINED: "",
     TensorProto.FLOAT: "float32",

@@ -366,10 +366,8 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # another process gets the arrays: the files may be gone by then, or be on another machine
-        arrays = {
-            value: {index: unspilled(array) for index, array in entries.items()}
-            for value, entries in self._partial.arrays.items()
-        }
+        pairs = self._partial.arrays.items()
+        arrays = {value: {index: unspilled(array) for index, array in entries.items()} for value, entries in pairs}
         return Capture, (self.model, dataclasses.replace(self._partial, arrays=arrays), None, self.random)
 
     def close(self) -> None:

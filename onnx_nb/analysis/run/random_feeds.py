@@ -100,10 +100,8 @@ def random_feeds(
             raise FeedError(f"{message} {bytes_text(8 * elements(shape))}.", advice=advice)
     types = infer(graph, {name: sizes[name] for name, kind in kinds.items() if kind.HasField("tensor_type")})
     try:
-        return {
-            name: _random(np.random.default_rng([seed, number]), types, name, kind, sizes[name])
-            for number, (name, kind) in enumerate(kinds.items())
-        }
+        generators = {name: np.random.default_rng([seed, number]) for number, name in enumerate(kinds)}
+        return {name: _random(generators[name], types, name, kind, sizes[name]) for name, kind in kinds.items()}
     except MemoryError:
         message = f"there is no memory for random values of {sum(map(elements, sizes.values())):,} elements."
         raise FeedError(message, advice="Give feeds, or choose smaller sizes by shapes=.") from None

@@ -663,8 +663,5 @@ def _has_float16(graph: Graph) -> bool:
     makers = [number for number, names in enumerate(attributes) if not _TYPE_ATTRIBUTES.isdisjoint(names)]
     nodes = (graph.nodes[node] for node in np.flatnonzero(np.isin(graph.op_index, makers)).tolist())
     inside = (node for function in proto.functions for node in all_nodes(function.node))
-    return any(
-        attribute.t.data_type == half or (attribute.i == half and plain_text(attribute.name) in _TYPE_ATTRIBUTES)
-        for node in itertools.chain(nodes, inside)
-        for attribute in node.attribute
-    )
+    entries = (attribute for node in itertools.chain(nodes, inside) for attribute in node.attribute)
+    return any(a.t.data_type == half or (a.i == half and plain_text(a.name) in _TYPE_ATTRIBUTES) for a in entries)

@@ -100,10 +100,8 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
             odd = np.flatnonzero(odd_constants[at]).tolist()
             here += [(int(position[c]), int(slot[c]), int(usual_constants[c])) for c in odd]
             nodes[table[at, [c for c, _, _ in here]]] = True
-            differences.extend(
-                RepeatDifference(members[at], roof, int(table[at, c]), int(table[like, c]), which)
-                for c, which, like in here[:LISTED]
-            )
+            pairs = ((int(table[at, c]), int(table[like, c]), which) for c, which, like in here[:LISTED])
+            differences.extend(RepeatDifference(members[at], roof, *pair) for pair in pairs)
             if members[at] >= 0:
                 differs[members[at]] = 1
             scope = int(tree.scope_parent[members[at]] if members[at] >= 0 else tree.node_scope[-1 - members[at]])
