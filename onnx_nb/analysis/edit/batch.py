@@ -8,6 +8,7 @@ by its name, as it may let the batch slip into another axis.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.model.tensors import attribute, dimensions, input_types
+from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify.verification import largest
@@ -346,11 +348,11 @@ class _Freeing:
             add("Gather", [whole, vector(at)], count)
             add("Div", [count, vector(self.size)], times)
         for number, node in enumerate(former_nodes):
-            copy = NodeProto.FromString(node.SerializeToString())
+            duplicate = copy.deepcopy(node)
             for mend in mends.get(number, ()):
                 former = self.graph.value_names[mend.value]
                 now = vector(*mend.literal) if mend.literal else fresh(f"{former}_{self.name}_{number}", proto)
-                copy.input[:] = [now if name == former else name for name in copy.input]
+                duplicate.input[:] = [now if name == former else name for name in duplicate.input]
                 if not mend.literal:
                     ones = (1,) * mend.axis, (1,) * (mend.rank - mend.axis - 1)
                     middle = count if mend.length else times
@@ -359,9 +361,8 @@ class _Freeing:
                         ends = vector(0), vector(mend.length), vector(mend.axis)
                         former = add("Slice", [former, *ends], f"{now}_first")
                     add("Tile" if mend.length else "Mul", [former, by], now)
-            nodes.append(copy)
-        del proto.graph.node[:]
-        proto.graph.node.extend(nodes)
+            nodes.append(duplicate)
+        set_entries(proto.graph.node, nodes)
         return with_proto(self.model, proto)
 
     def _prove(self, result: Model, layouts: Mapping[str, BatchLayout]) -> list[str]:

@@ -5,6 +5,7 @@ Names mean tensors, nodes and dimensions of the main graph and its bodies; "Bloc
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from onnx_nb.analysis.model.functions import canonical, check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.storage import MEMORY, Source, refer
 from onnx_nb.analysis.model.tensors import all_nodes, all_weights, external, graphs_of, listed
+from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.session import run
 from onnx_nb.analysis.simplify.simplify import with_shapes
@@ -318,8 +320,7 @@ def convert(model: Model, opset: int | None, ir: int | None) -> EditResult:
         for node in _every(proto.graph.node):  # it forgets metadata
             if (same := former.get(tuple(node.output))) is not None and not node.metadata_props:
                 node.metadata_props.extend(same.metadata_props)
-        del proto.functions[:]
-        proto.functions.extend(model.proto.functions)
+        set_entries(proto.functions, model.proto.functions)
     proto.ir_version = ir or max(
         proto.ir_version, helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
     )
@@ -370,9 +371,7 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
 
 def copy_of(model: Model) -> ModelProto:
     """Return a proto to edit; its weights stay where they are."""
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
-    return proto
+    return copy.deepcopy(model.proto)
 
 
 def _every(nodes: Iterable[NodeProto]) -> list[NodeProto]:
@@ -460,9 +459,8 @@ def _redirect(proto: ModelProto, old: str, new: str) -> None:
 
 def _delete(proto: ModelProto, removal: Collection[int]) -> None:
     """Delete nodes, and the weights that only they read."""
-    nodes = [NodeProto.FromString(node.SerializeToString()) for node in proto.graph.node]
-    del proto.graph.node[:]
-    proto.graph.node.extend(node for number, node in enumerate(nodes) if number not in removal)
+    nodes = [*proto.graph.node]
+    set_entries(proto.graph.node, (node for number, node in enumerate(nodes) if number not in removal))
     _drop_unread(proto, {name for node in _every(nodes[number] for number in removal) for name in node.input})
 
 
@@ -472,9 +470,7 @@ def _drop_unread(proto: ModelProto, names: Collection[str]) -> None:
     leftovers = set(names) - reads - {info.name for info in proto.graph.output}
     leftovers &= {tensor.name for tensor in proto.graph.initializer}
     for field in (proto.graph.initializer, proto.graph.input) if leftovers else ():
-        rest = [entry for entry in field if entry.name not in leftovers]
-        del field[:]
-        field.extend(rest)
+        set_entries(field, (entry for entry in field if entry.name not in leftovers))
 
 
 def _complete(
@@ -485,10 +481,8 @@ def _complete(
     for node in proto.graph.node if names else ():
         if not (names.isdisjoint(node.input) and all(names.isdisjoint(part.input) for part in _inner(node))):
             names.update(node.output)
-    rest = [info for info in proto.graph.value_info if info.name not in names]
-    del proto.graph.value_info[:]
-    proto.graph.value_info.extend(rest)
-    former = {info.name: onnx.TypeProto.FromString(info.type.SerializeToString()) for info in proto.graph.output}
+    set_entries(proto.graph.value_info, (info for info in proto.graph.value_info if info.name not in names))
+    former = {info.name: copy.deepcopy(info.type) for info in proto.graph.output}
     for info in proto.graph.output:
         if info.name in names:
             info.ClearField("type")
@@ -499,9 +493,7 @@ def _complete(
         info.type.CopyFrom(kind.proto if is_better and kind.dtype else former[info.name])
     order = [number for number in graph.order.tolist() if number < graph.main_count]
     if order != sorted(order):
-        nodes = [NodeProto.FromString(node.SerializeToString()) for node in proto.graph.node]
-        del proto.graph.node[:]
-        proto.graph.node.extend(nodes[number] for number in order)
+        set_entries(proto.graph.node, (proto.graph.node[number] for number in order))
     return with_proto(draft, proto)
 
 
@@ -549,9 +541,7 @@ def _set(model: Model, node: NodeProto, attributes: Mapping[str, Any]) -> None:
         if schema is not None and key not in schema.attributes:
             message = f"{node.op_type} has no attribute {quoted(key)}."
             raise EditError(message, advice=closest_text(key, schema.attributes) or "It has none.")
-        rest = [entry for entry in node.attribute if entry.name != key]
-        del node.attribute[:]
-        node.attribute.extend(rest)
+        set_entries(node.attribute, (entry for entry in node.attribute if entry.name != key))
         if isinstance(value, np.ndarray):
             value = numpy_helper.from_array(value)  # noqa: PLW2901
         if key in ("to", "dtype") and isinstance(value, str):
@@ -578,16 +568,10 @@ def _join(model: Model, other: Model, *, is_first: bool) -> tuple[Model, str, Tr
     inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
     sources = _graft(proto, other, {**inner_links, **ports})
     field = proto.graph.input if is_first else proto.graph.output
-    infos = [
-        onnx.ValueInfoProto.FromString(info.SerializeToString())
-        for info in field
-        if info.name not in inner_links.values()
-    ]
-    del field[:]
-    for info in other.proto.graph.input if is_first else other.proto.graph.output:
-        if info.name in ports:
-            field.append(onnx.ValueInfoProto(name=ports[info.name], type=info.type))
-    field.extend(infos)
+    infos = [info for info in field if info.name not in inner_links.values()]
+    others = other.proto.graph.input if is_first else other.proto.graph.output
+    news = [onnx.ValueInfoProto(name=ports[info.name], type=info.type) for info in others if info.name in ports]
+    set_entries(field, [*news, *infos])
     arguments, targets = (ports, pairs) if is_first else (pairs, ports)
 
     def through(arrays: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import functools
 import io
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import BinaryIO, Final, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 from google.protobuf.message import Message
 from onnx import AttributeProto, TensorProto
@@ -445,6 +445,13 @@ def copy_fields(source: Message, target: Message, *, without: Collection[str] = 
             target.MergeFromString(b"".join(_text_field(field.number, item) for item in value))
         else:  # a message, or a repeated field
             getattr(target, field.name).MergeFrom(value)
+
+
+def set_entries(field: Any, entries: Iterable[Any]) -> None:
+    """Put entries in the place of those of a repeated field; they may be some of its own."""
+    items = [*entries]
+    del field[:]
+    field.extend(items)
 
 
 def set_field(message: Message, name: str, value: str | bytes | float) -> None:

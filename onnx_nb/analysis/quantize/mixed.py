@@ -8,6 +8,7 @@ quantized, activations as the model runs, or all is float16, each node is in flo
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,7 +21,8 @@ from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
-from onnx_nb.analysis.model.tensors import attributes
+from onnx_nb.analysis.model.tensors import all_nodes, attributes, graphs_of
+from onnx_nb.analysis.model.wire import set_entries
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Point
@@ -184,7 +186,7 @@ class Mixer:
                 continue
             free = []
             for place in sorted(chain):
-                free.append(_copy(nodes[place]))
+                free.append(copy.deepcopy(nodes[place]))
                 inputs = [names[name] for name in free[-1].input]
                 free[-1].input[:] = [name + _WIDE if name in read else name for name in inputs]
                 free[-1].output[:] = [names.get(name, name) for name in free[-1].output]
@@ -280,11 +282,9 @@ class Mixer:
 
     def _sorted(self) -> ModelProto:
         """Return a copy of the quantized model with its nodes in order: a body reads only what stands before it."""
-        proto = ModelProto()
-        proto.CopyFrom(self.candidate.proto)
+        proto = copy.deepcopy(self.candidate.proto)
         order = Graph.of(self.candidate).rank[: len(proto.graph.node)].argsort()
-        del proto.graph.node[:]
-        proto.graph.node.extend(self.candidate.proto.graph.node[place] for place in order)
+        set_entries(proto.graph.node, (self.candidate.proto.graph.node[place] for place in order))
         return proto
 
     def switchable(self) -> Model:
@@ -296,10 +296,10 @@ class Mixer:
         switches = {site.output: [self._switch(site, kinds)] for site in self._sites.values()}
         choices = {}
         for name, region in self._regions.items():
-            maker, outputs = _copy(self._written[name]), [*region.free[-1].output]
+            maker, outputs = copy.deepcopy(self._written[name]), [*region.free[-1].output]
             maker.output[:] = [f"{end} rounded" if end in region.narrow else end for end in maker.output]
             casts = [_cast(f"{end} rounded", end + _WIDE, region.elem_type) for end in region.narrow]
-            free = list(map(_copy, region.free))
+            free = copy.deepcopy(region.free)
             choices[name] = [_if(region.key, outputs, free, [maker, *casts], region.elem_type)]
         switches |= self._between_types(self._regions, choices)
         _replace(graph, switches)
@@ -310,10 +310,10 @@ class Mixer:
 
     def _switch(self, site: _DequantizedTensor, kinds: Mapping[str, int]) -> NodeProto:
         """Return an If in place of a DequantizeLinear, which rounds nothing where the tensor is in float."""
-        back = _copy(self._written[site.output])
+        back = copy.deepcopy(self._written[site.output])
         rounding = [back]
         if not site.is_weight:
-            rounding.insert(0, _copy(self._written[back.input[0]]))
+            rounding.insert(0, copy.deepcopy(self._written[back.input[0]]))
             back.input[0] = rounding[0].output[0] = f"{site.output} rounded"
         elem_type = kinds.get(back.input[1], TensorProto.FLOAT)
         return _if(site.tensor, [site.output], [self._free_tensor(site)], rounding, elem_type)
@@ -344,12 +344,6 @@ def _if(tensor: str, outputs: list[str], free: list[NodeProto], rounding: list[N
     return helper.make_node("If", [flag_of(tensor)], [name for name in outputs if name], outputs[0], **bodies)
 
 
-def _copy(node: NodeProto) -> NodeProto:
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy
-
-
 def _cast(read: str, output: str, elem_type: int) -> NodeProto:
     return helper.make_node("Cast", [read], [output], output, to=elem_type)
 
@@ -357,9 +351,8 @@ def _cast(read: str, output: str, elem_type: int) -> NodeProto:
 def _replace(graph: Any, by_output: Mapping[str, list[NodeProto]]) -> None:
     """Replace nodes by others, by the first output of each."""
     if by_output:
-        nodes = [part for node in graph.node for part in by_output.get(next(iter(node.output), ""), [node])]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        parts = (part for node in graph.node for part in by_output.get(next(iter(node.output), ""), [node]))
+        set_entries(graph.node, parts)
 
 
 def _remove_unused(proto: ModelProto) -> None:
@@ -370,19 +363,8 @@ def _remove_unused(proto: ModelProto) -> None:
     for node in reversed(graph.node):
         if names.intersection(node.output):
             left.append(node)
-            names.update(node.input)
-            names.update(_read_inside(node))
-    del graph.node[:]
-    graph.node.extend(reversed(left))
-    unread = [tensor for tensor in graph.initializer if tensor.name not in names]
-    for tensor in unread:
-        graph.initializer.remove(tensor)
-
-
-def _read_inside(node: NodeProto) -> Iterable[str]:
-    bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    for inner in (child for body in bodies for child in body.node):
-        yield from inner.input
-        yield from _read_inside(inner)
-    for body in bodies:
-        yield from (value.name for value in body.output)
+            for part in all_nodes([node]):
+                names.update(part.input)
+                names.update(value.name for _, body in graphs_of(part) for value in body.output)
+    set_entries(graph.node, reversed(left))
+    set_entries(graph.initializer, (tensor for tensor in graph.initializer if tensor.name in names))

@@ -6,6 +6,7 @@ Unchanged parts keep their names, metadata and weights.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import onnx
-from onnx import NodeProto, TensorProto
+from onnx import TensorProto
 
 from onnx_nb.analysis.graph.types import ValueType
+from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Constant, KnownGraph, NodeIds, Op, tensor_kind
 
 if TYPE_CHECKING:
@@ -273,15 +275,13 @@ class Editor(KnownGraph):
     ) -> Op:
         """Add a node in the place of the last of ``olds``, ``before`` it or ``at`` another; metadata as in ``like``."""
         last = at or olds[-1]
-        proto = NodeProto()
         like = like or next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
-        proto.CopyFrom(like.proto)
+        proto = copy.deepcopy(like.proto)
         proto.op_type, proto.domain = op_type, ""
         if name is not None:
             proto.name = name
-        del proto.attribute[:]
         settings = {key: value for key, value in (attributes or {}).items() if value is not None}
-        proto.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in settings.items())
+        wire.set_entries(proto.attribute, (onnx.helper.make_attribute(*setting) for setting in settings.items()))
         place = (*last.place, 0) if before else last.place
         new = self._join(proto, self._new_id(), [*inputs], [*outputs], subgraph=last.subgraph, place=place)
         new.credit(origin for op in olds for origin in op.origins())
@@ -318,9 +318,7 @@ class Editor(KnownGraph):
 
     def credit(self, op: Op, other: Op) -> None:
         """Record that a node also does the work of another one."""
-        proto = op.proto
-        op.proto = NodeProto()
-        op.proto.CopyFrom(proto)
+        op.proto = copy.deepcopy(op.proto)
         op.credit([*op.origins(), *other.origins()])
         self.mark(op.subgraph)
 

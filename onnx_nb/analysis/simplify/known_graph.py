@@ -410,9 +410,7 @@ class KnownGraph:
         if subgraph == 0:
             # weights are no longer inputs, and outputs have the inferred types
             weights = {self.names[value] for value in source.weights.tolist()}
-            infos = [info for info in target.input if plain_text(info.name) not in weights]
-            del target.input[:]
-            target.input.extend(infos)
+            wire.set_entries(target.input, (info for info in target.input if plain_text(info.name) not in weights))
             for info, value in zip(target.output, self.subgraph_outputs[0], strict=True):
                 if value >= 0 and self.kind(value).elem_type:
                     _refine(info.type, self.kind(value))

@@ -6,6 +6,7 @@ the public function, its result, and the changes to the model's inputs before an
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 import warnings
@@ -16,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from onnx import ModelProto, TensorShapeProto
+from onnx import TensorShapeProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, SimplificationError
@@ -358,8 +359,7 @@ def with_shapes(model: Model, shapes: Mapping[Any, Any] | None) -> Model:
     """Return a model whose inputs have the requested shapes; the same model if there are none."""
     if not shapes:
         return model
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copy.deepcopy(model.proto)
     names = [info.name for info in model.inputs]
     types = {plain_text(info.name): info.type for info in proto.graph.input}
     only = names[0] if len(names) == 1 else None
