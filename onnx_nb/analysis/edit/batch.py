@@ -138,9 +138,8 @@ def _choices(model: Model, axes: Mapping[str, int] | None) -> Iterator[dict[str,
     shapes = {name: dimensions(kind) or () for name, kind in input_types(model).items()}
     for name, axis in (axes or {}).items():
         if name not in shapes or not 0 <= axis < len(shapes[name]):
-            raise EditError(
-                f"{label_of(model)} has no input {quoted(name)} with axis {axis}.", advice="Axes are from 0."
-            )
+            message = f"{label_of(model)} has no input {quoted(name)} with axis {axis}."
+            raise EditError(message, advice="Axes are from 0.")
     if axes is not None:
         yield dict(axes)
         return
@@ -172,9 +171,8 @@ class _Freeing:
         text = f"freed {self.name} of {', '.join(self.axes)}"
         text += f", mended {', '.join(f'{op} ×{number}' for op, number in ops.items())}" if ops else ""
         proof = f"in batches of {', '.join(map(str, SIZES))} different samples each gives what it gives alone"
-        return EditResult(
-            result, text, is_same=True, proof=proof + (f"; {', '.join(rest)} not compared" if rest else "")
-        )
+        proof += f"; {', '.join(rest)} not compared" if rest else ""
+        return EditResult(result, text, is_same=True, proof=proof)
 
     def _feed(self, number: int) -> dict[str, Any]:
         """Return a batch as large as the model has it, of a scale of its own; other inputs are always the same."""
@@ -263,9 +261,8 @@ class _Freeing:
         """Yield what inputs of a node may become, if the node does not do or a Reshape lets the batch slip."""
         graph, is_reshape = self.graph, self.graph.op_type(node) == "Reshape"
         layout = next((value.layout for value in results.values()), None)
-        if all(value.layout is not None for value in results.values()) and not (
-            is_reshape and layout not in (SHARED, OPEN)
-        ):
+        may_slip = is_reshape and layout not in (SHARED, OPEN)
+        if not may_slip and all(value.layout is not None for value in results.values()):
             return
         operands = {
             value: values[value].one if value in values else self.model.tensor(graph.value_names[value])
@@ -390,9 +387,8 @@ class _Freeing:
                 scale = max(map(largest, singles))
                 if not all(_is_near(one, part, scale) for one, part in zip(singles, parts, strict=True)):
                     message = f"{self.name} of {label_of(self.model)} cannot be freed: samples change each other in"
-                    raise EditError(
-                        f"{message} {quoted(key)}.", advice="A node takes a scale, a sum or a maximum over the batch."
-                    )
+                    advice = "A node takes a scale, a sum or a maximum over the batch."
+                    raise EditError(f"{message} {quoted(key)}.", advice=advice)
         return unproved
 
 

@@ -248,10 +248,9 @@ class Edit(Displayed, Table):
 
     def compare(self, step: int | None = None, feeds: Any = None, *, progress: Progress | None = None) -> Comparison:
         """Compare the models before and after a step, by default the original and the last, tensor by tensor."""
-        if step is None:
-            return compare(self.original, self.model, feeds, progress=progress)
-        before = self._steps[step - 2].model if step > 1 else self.original
-        return compare(before, self._steps[step - 1].model, feeds, progress=progress)
+        before = self._steps[step - 2].model if step is not None and step > 1 else self.original
+        after = self.model if step is None else self._steps[step - 1].model
+        return compare(before, after, feeds, progress=progress)
 
     def save(
         self, path: str | os.PathLike[str], *, check: bool = True, progress: Progress | None = None, **options: Any
@@ -273,10 +272,8 @@ class Edit(Displayed, Table):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each step."""
-        return [
-            {"step": number, "call": step.call, "text": step.text, "proof": step.proof, "reason": step.reason}
-            for number, step in enumerate(self._steps, 1)
-        ]
+        names = self._columns[1:]
+        return [{"step": at} | {name: getattr(step, name) for name in names} for at, step in enumerate(self._steps, 1)]
 
     @property
     def message(self) -> str:
@@ -311,10 +308,8 @@ class Edit(Displayed, Table):
     def _do(self, verb: str, *args: Any, **kwargs: Any) -> Edit:
         """Do an edit."""
         if not storage_of(self.original).is_current():
-            raise EditError(
-                f"{label_of(self.original)} has changed on disk.", advice="Load it again: see print(e.code)."
-            )
-
+            message = f"{label_of(self.original)} has changed on disk."
+            raise EditError(message, advice="Load it again: see print(e.code).")
         if verb in ("remove", "drop") and not all(isinstance(name, str) for name in args[0]):
             raise EditError(f"{verb} takes names, not {args[0]!r:.80}.", advice='For example e.remove("conv1").')
 
@@ -362,8 +357,7 @@ def _proof(former: Model, outcome: surgery.EditResult, feeds: Any, tell: Progres
     """Run a model before and after an edit, and judge."""
     if outcome.proof and feeds is None:
         return "equal", outcome.proof
-    need = former.nbytes + outcome.model.nbytes
-    if need > available_memory():
+    if (need := former.nbytes + outcome.model.nbytes) > available_memory():
         return "unproved", f"running both needs {bytes_text(need)}"
     ways: dict[str, Any] = {"feeds_to": outcome.feeds_to, "outputs_to": outcome.outputs_to}
     check = Verification(former, outcome.model, outcome.model, **ways)

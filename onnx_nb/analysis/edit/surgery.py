@@ -18,6 +18,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from onnx_nb.analysis.errors import EditError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, number_text, plain_text, quoted
+from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.types import ValueType
@@ -170,16 +171,14 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
     if plan.missing:
         raise EditError(f"{plan.message}.", advice=f"Use inputs={list(plan.suggestion)}.")
     if (len(inputs), len(outputs)) != (len(other.inputs), len(other.outputs)):
-        ends = f"{count_text(len(other.inputs), 'input')} and {count_text(len(other.outputs), 'output')}"
-        message = f"{label_of(other)} has {ends}, and {len(inputs)} and {len(outputs)} are named."
+        counts = f"{count_text(len(other.inputs), 'input')} and {count_text(len(other.outputs), 'output')}"
+        message = f"{label_of(other)} has {counts}, and {len(inputs)} and {len(outputs)} are named."
         raise EditError(message, advice="Name as many tensors, in the same order.")
-    flow, results = Flow.of(graph), {graph.value(name) for name in outputs}
+    flow, results, ends = Flow.of(graph), {graph.value(name) for name in outputs}, graph.outputs.tolist()
     removal = set[int]()
     for node in reversed(plan.nodes.tolist()):
         targets = {value for value in graph.node_outputs(node).tolist() if value >= 0} - results
-        if all(removal.issuperset(flow.readers(value)) for value in targets) and targets.isdisjoint(
-            graph.outputs.tolist()
-        ):
+        if targets.isdisjoint(ends) and all(removal.issuperset(flow.readers(value)) for value in targets):
             removal.add(node)
     for number in set(plan.nodes.tolist()) - removal:  # others read what it makes beside what is replaced
         _rename_in([], [proto.graph.node[number]], {name: fresh(f"{name}_before", proto) for name in outputs})
@@ -191,14 +190,12 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
 
 def before(model: Model, part: ModelLike) -> EditResult:
     """Put another model before this one: its outputs become inputs, matched by name, else in order."""
-    whole, text, through = _join(*_of_one_opset(model, load(part)), is_first=True)
-    return EditResult(whole, text, is_same=True, feeds_to=through)
+    return _join(model, part, is_first=True)
 
 
 def after(model: Model, part: ModelLike) -> EditResult:
     """Put another model after this one: outputs become its inputs, matched by name, else in order."""
-    whole, text, through = _join(*_of_one_opset(model, load(part)), is_first=False)
-    return EditResult(whole, text, is_same=True, outputs_to=through)
+    return _join(model, part, is_first=False)
 
 
 def output(model: Model, names: Sequence[str]) -> EditResult:
@@ -219,10 +216,8 @@ def drop(model: Model, names: Sequence[str]) -> EditResult:
         message = f"{quoted(unknown[0])} is no input or output" if unknown else "every output would go"
         raise EditError(f"{message}.", advice=closest_text(unknown[0], [*inputs, *outputs]) if unknown else "Keep one.")
     ends = [value for value in graph.outputs.tolist() if graph.value_names[value] not in names]
-    nodes, starts = (
-        Flow.of(graph).ancestors(ends),
-        [v for v in graph.inputs.tolist() if graph.value_names[v] not in names],
-    )
+    nodes = Flow.of(graph).ancestors(ends)
+    starts = [v for v in graph.inputs.tolist() if graph.value_names[v] not in names]
     for value in set(graph.inputs.tolist()) - set(starts):
         if readers := nodes.intersection(Flow.of(graph).readers(value)):
             message = f"input {quoted(graph.value_names[value])} is read by {graph.node_labels(sorted(readers))}."
@@ -263,10 +258,9 @@ def weight(model: Model, name: str, values: Any) -> EditResult:
 def tie(model: Model, name: str, to: str) -> EditResult:
     """Let those who read a weight read another one."""
     one, two, proto = model.tensor(name), model.tensor(to), copy_of(model)
-    if {name, to} - model.initializers.keys() or (one.dtype, one.shape) != (two.dtype, two.shape):
-        message = (
-            f"{quoted(name)} is {one.dtype.name} {list(one.shape)}, {quoted(to)} {two.dtype.name} {list(two.shape)}"
-        )
+    kinds = [f"{array.dtype.name} {list(array.shape)}" for array in (one, two)]
+    if {name, to} - model.initializers.keys() or kinds[0] != kinds[1]:
+        message = f"{quoted(name)} is {kinds[0]}, {quoted(to)} {kinds[1]}"
         raise EditError(f"{message}, and weights of the main graph that are tied are alike.")
     _redirect(proto, name, to)
     _drop_unread(proto, [name])
@@ -281,10 +275,8 @@ def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
     for name, wanted in types.items():
         info = next((info for info in (*proto.graph.input, *proto.graph.output) if info.name == name), None)
         if info is None or not info.type.HasField("tensor_type"):
-            candidates = [info.name for info in (*proto.graph.input, *proto.graph.output)]
-            raise EditError(
-                f"{quoted(name)} is no tensor that is an input or output.", advice=closest_text(name, candidates)
-            )
+            advice = closest_text(name, [info.name for info in (*proto.graph.input, *proto.graph.output)])
+            raise EditError(f"{quoted(name)} is no tensor that is an input or output.", advice=advice)
         element, result = info.type.tensor_type.elem_type, fresh(f"{name}_cast", proto)
         former[name] = helper.tensor_dtype_to_np_dtype(element)
         node = helper.make_node("Cast", [name], [result], name=fresh(f"cast_{name}", proto), to=element)
@@ -321,9 +313,8 @@ def convert(model: Model, opset: int | None, ir: int | None) -> EditResult:
             if (same := former.get(tuple(node.output))) is not None and not node.metadata_props:
                 node.metadata_props.extend(same.metadata_props)
         set_entries(proto.functions, model.proto.functions)
-    proto.ir_version = ir or max(
-        proto.ir_version, helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
-    )
+    least = helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
+    proto.ir_version = ir or max(proto.ir_version, least)
     versions = [f"opset {opset}"] * (opset is not None) + [f"IR {ir}"] * (ir is not None)
     return EditResult(with_proto(model, proto), f"converted to {' and '.join(versions)}", is_same=True)
 
@@ -347,9 +338,8 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
     proto = float16.convert_float_to_float16(proto, keep_io_types=True, node_block_list=names)
     # it casts between neighbors that are kept as well
     makers = {name: node for node in proto.graph.node for name in node.output}
-    for node in [
-        node for node in proto.graph.node if node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT
-    ]:
+    casts = [node for node in proto.graph.node if node.op_type == "Cast"]
+    for node in [node for node in casts if node.attribute[0].i == TensorProto.FLOAT]:
         cast = makers.get(node.input[0], node)
         if cast.op_type == "Cast" and (cast.input[0] not in makers or makers[cast.input[0]].name in names):
             _redirect(proto, node.output[0], cast.input[0])
@@ -384,10 +374,6 @@ def _may_hold(node: NodeProto) -> bool:
     return bool(node.domain) or node.op_type in ("If", "Loop", "Scan", "SequenceMap")
 
 
-def _inner(node: NodeProto) -> Iterable[NodeProto]:
-    return all_nodes(part for _, body in graphs_of(node) for part in body.node) if _may_hold(node) else ()
-
-
 def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
     outer = [*nodes]
     inner = _every(outer)
@@ -409,9 +395,13 @@ def _tensor_names(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto]) -> s
 
 def fresh(base: str, proto: ModelProto, free: Collection[str] = ()) -> str:
     """Return a name that no tensor or node has, except those in ``free``."""
+    return _unused(base, _names(proto).difference(free))
+
+
+def _names(proto: ModelProto) -> set[str]:
+    """Return the names of tensors and nodes."""
     nodes = _every(proto.graph.node)
-    names = (_tensor_names(_graphs(proto), nodes) | {node.name for node in nodes}).difference(free)
-    return _unused(base, names)
+    return _tensor_names(_graphs(proto), nodes) | {node.name for node in nodes if node.name}
 
 
 def _unused(base: str, names: Collection[str]) -> str:
@@ -479,7 +469,7 @@ def _complete(
     """Return the edited model: sorted, and without the declared types of what comes after changed tensors."""
     names = set(starts)
     for node in proto.graph.node if names else ():
-        if not (names.isdisjoint(node.input) and all(names.isdisjoint(part.input) for part in _inner(node))):
+        if not all(names.isdisjoint(part.input) for part in _every([node])):
             names.update(node.output)
     set_entries(proto.graph.value_info, (info for info in proto.graph.value_info if info.name not in names))
     former = {info.name: copy.deepcopy(info.type) for info in proto.graph.output}
@@ -528,15 +518,13 @@ def _element(name: str) -> int:
 
 def _set(model: Model, node: NodeProto, attributes: Mapping[str, Any]) -> None:
     """Set attributes of a node that its operator has; a type is given by its name."""
-    versions, domain = dict(_opsets(model)), canonical(node.domain)
-    try:
-        schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
-    except onnx.defs.SchemaError:
-        schema = None
-        if not domain:
-            names = {schema.name for schema in onnx.defs.get_all_schemas()}
-            message = f"opset {versions.get('', 1)} has no operator {quoted(node.op_type)}."
-            raise EditError(message, advice=closest_text(node.op_type, names)) from None
+    domain = canonical(node.domain)
+    version = dict(_opsets(model)).get(domain, 1)
+    schema = operators.schema(node.op_type, domain, version)
+    if schema is None and not domain:
+        names = {entry.name for entry in onnx.defs.get_all_schemas()}
+        message = f"opset {version} has no operator {quoted(node.op_type)}."
+        raise EditError(message, advice=closest_text(node.op_type, names))
     for key, value in attributes.items():
         if schema is not None and key not in schema.attributes:
             message = f"{node.op_type} has no attribute {quoted(key)}."
@@ -550,16 +538,16 @@ def _set(model: Model, node: NodeProto, attributes: Mapping[str, Any]) -> None:
             node.attribute.append(helper.make_attribute(key, value))
 
 
-def _join(model: Model, other: Model, *, is_first: bool) -> tuple[Model, str, Translation]:
-    """Put a model before or after another; return the whole, what was done, and what computes the other's part."""
+def _join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
+    """Put a model before or after another; the proof lets it compute its part."""
+    model, other = _of_one_opset(model, load(part))
     links, rest = (other.outputs, other.inputs) if is_first else (other.inputs, other.outputs)
     ends = [entry.name for entry in (model.inputs if is_first else model.outputs)]
     pairs = {entry.name: entry.name for entry in links if entry.name in ends}
     pairs = pairs or dict(zip((entry.name for entry in links), ends, strict=False))
     if not is_first and len(pairs) < len(links):
-        message = (
-            f"{label_of(other)} reads {listed(entry.name for entry in links)}, and the outputs are {listed(ends)}."
-        )
+        names = listed(entry.name for entry in links)
+        message = f"{label_of(other)} reads {names}, and the outputs are {listed(ends)}."
         raise EditError(message, advice="Rename or drop some of them.")
     ports = {entry.name: fresh(entry.name, model.proto, free=pairs.values()) for entry in rest}
     proto = copy_of(model)
@@ -580,7 +568,9 @@ def _join(model: Model, other: Model, *, is_first: bool) -> tuple[Model, str, Tr
         return others | {targets[name]: array for name, array in results.items() if name in targets}
 
     text = f"put {label_of(other)} {'before' if is_first else 'after'} {listed(pairs.values())}"
-    return _complete(model, proto, [*inner_links.values(), *ports.values()], sources), text, through
+    whole = _complete(model, proto, [*inner_links.values(), *ports.values()], sources)
+    ways: dict[str, Any] = {"feeds_to" if is_first else "outputs_to": through}
+    return EditResult(whole, text, is_same=True, **ways)
 
 
 def _of_one_opset(*models: Model) -> list[Model]:
@@ -612,12 +602,9 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
         sources[location] = extent.source
         refer(tensor, location, extent.offset, extent.nbytes)
     nodes, graphs = _every(part.graph.node), _graphs(part)
-    former_nodes = _every(proto.graph.node)
-    names_in_use = (
-        _tensor_names(_graphs(proto), former_nodes) | {node.name for node in former_nodes} | set(names.values())
-    )
+    names_in_use = _names(proto) | set(names.values())
     mapping = dict(names)
-    for name in sorted(_tensor_names(graphs, nodes) | {node.name for node in nodes if node.name}):
+    for name in sorted(_names(part)):
         if name not in mapping and name in names_in_use:
             mapping[name] = _unused(name, names_in_use)
             names_in_use.add(mapping[name])
@@ -630,9 +617,8 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
     for function in part.functions:
         key = (function.domain, function.name, function.overload)
         if key in functions and functions[key] != function:
-            raise EditError(
-                f"both models have a function {quoted(function.name)}, and they differ.", advice="Inline one."
-            )
+            message = f"both models have a function {quoted(function.name)}, and they differ."
+            raise EditError(message, advice="Inline one.")
         proto.functions.extend([] if key in functions else [function])
     proto.ir_version = max(proto.ir_version, part.ir_version)
     return sources

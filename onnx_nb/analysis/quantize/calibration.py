@@ -161,10 +161,8 @@ class Range:
         text = f"{quoted(self.name)}: {low} … {high}"
         if math.isnan(self.clipped):
             return text
-        clips = (
-            f"clips {share_text(self.clipped)} of values from {least} to {most}" if self.clipped else "clips nothing"
-        )
-        return f"{text} {clips}, SQNR {decibels_text(self.sqnr)} with 8 bits"
+        share = f"{share_text(self.clipped)} of values from {least} to {most}" if self.clipped else "nothing"
+        return f"{text} clips {share}, SQNR {decibels_text(self.sqnr)} with 8 bits"
 
 
 class Calibration(results.Table, results.Displayed):

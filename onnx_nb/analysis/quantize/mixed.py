@@ -112,10 +112,9 @@ class Mixer:
             self.nodes[region.node] = by_name[region.node]
             self._touching.setdefault(region.key, set()).add(region.node)
         self._sites = {site.output: site for node in graph.node if (site := self._site(node)) is not None}
-        clips = [
-            node for node in self.nodes.values() if node.op_type in names_where("clips") and node.name not in there
-        ]
-        names = [(name, node) for node in clips for name in (node.output[0], node.output[0] + _INPUT_SUFFIX)]
+        clips = [node for node in self.nodes.values() if node.op_type in names_where("clips")]
+        absent = [node for node in clips if node.name not in there]
+        names = [(name, node) for node in absent for name in (node.output[0], node.output[0] + _INPUT_SUFFIX)]
         self._restored = {name: node for name, node in names if name in self._written}
         """Activations that the quantizer left out because rounding clips as they do, by the tensors they belong to."""
         tensors = [site.tensor for site in self._sites.values()] + [region.key for region in self._regions.values()]
@@ -140,12 +139,9 @@ class Mixer:
         else:
             tensor = node.input[0].removesuffix(_WEIGHT_SUFFIX)
             is_known = tensor in self.reference.initializers
-            source = f"{tensor} in float"  # a dequantized bias may have the name of the bias
-        return (
-            _DequantizedTensor(node.output[0], tensor, source, maker is None)
-            if is_known and self.touching(tensor)
-            else None
-        )
+            source = tensor + _WIDE  # a dequantized bias may have the name of the bias
+        is_quantized = is_known and bool(self.touching(tensor))
+        return _DequantizedTensor(node.output[0], tensor, source, maker is None) if is_quantized else None
 
     def _regions_of(self, points: Mapping[str, Point]) -> dict[str, _Replacement]:
         """Return the nodes of the float model that are put back by themselves; ``points`` are by its values."""
