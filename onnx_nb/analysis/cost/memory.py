@@ -9,6 +9,7 @@ shape will take: 17% more in a ResNet-50, two to three times as much in small tr
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -125,15 +126,10 @@ def caches(inference: Inference) -> tuple[Cache, ...]:
         nbytes = declared_bytes(TensorProto(data_type=kind.elem_type, dims=sizes))
         open_dims = ["?" if dim is None else dim for dim in others if not isinstance(dim, int)]
         members.setdefault(str(shape[free[0]]), []).append((graph.value_names[value], nbytes, open_dims))
-    results = [
-        Cache(
-            length=symbol,
-            bytes_per_token=sum(nbytes for _, nbytes, _ in inputs),
-            inputs=tuple(name for name, _, _ in inputs),
-            counted_as_one=tuple(dict.fromkeys(dim for _, _, dims in inputs for dim in dims)),
-        )
-        for symbol, inputs in members.items()
-    ]
+    results = []
+    for symbol, inputs in members.items():
+        names, sizes_, dims = zip(*inputs, strict=True)
+        results.append(Cache(symbol, sum(sizes_), names, tuple(dict.fromkeys(itertools.chain(*dims)))))
     return tuple(sorted(results, key=lambda cache: -cache.bytes_per_token))
 
 
@@ -158,7 +154,6 @@ class _Walk:
     def __init__(self, graph: Graph, nbytes: NDArray[np.float64]) -> None:
         self._graph = graph
         self._nbytes: list[float] = nbytes.tolist()
-        self._constant = graph.constant_values
         self.unknown = set[int]()
 
     def size(self, value: int) -> float:

@@ -29,6 +29,7 @@ from onnx_nb.analysis.model.tensors import all_nodes, all_weights, external, gra
 from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.session import run
+from onnx_nb.analysis.simplify.editor import unused_name
 from onnx_nb.analysis.simplify.simplify import with_shapes
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value
 from onnx_nb.analysis.submodel.extraction import nodes_of_scope, plan_extraction, ports, values_of
@@ -94,13 +95,9 @@ def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     for dim in dims:
         if dim.dim_param in of_dim:
             dim.dim_param = of_dim[dim.dim_param]
-    return EditResult(
-        with_proto(model, proto),
-        f"renamed {', '.join(f'{old} → {new}' for old, new in names.items())}",
-        is_same=True,
-        feeds_to=_renaming({new: old for old, new in of_tensor[""].items()}),
-        outputs_to=_renaming(of_tensor[""]),
-    )
+    text = f"renamed {', '.join(f'{old} → {new}' for old, new in names.items())}"
+    back, forth = _renaming({new: old for old, new in of_tensor[""].items()}), _renaming(of_tensor[""])
+    return EditResult(with_proto(model, proto), text, is_same=True, feeds_to=back, outputs_to=forth)
 
 
 def fix(model: Model, sizes: Mapping[str, Any]) -> EditResult:
@@ -264,8 +261,7 @@ def tie(model: Model, name: str, to: str) -> EditResult:
         raise EditError(f"{message}, and weights of the main graph that are tied are alike.")
     _redirect(proto, name, to)
     _drop_unread(proto, [name])
-    is_same = one.tobytes() == two.tobytes()
-    return EditResult(with_proto(model, proto), f"tied {name} to {to}", is_same=is_same)
+    return EditResult(with_proto(model, proto), f"tied {name} to {to}", is_same=one.tobytes() == two.tobytes())
 
 
 def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
@@ -288,13 +284,9 @@ def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
             node.attribute[0].i = info.type.tensor_type.elem_type
         proto.graph.node.append(node)
     now = {name: helper.tensor_dtype_to_np_dtype(_element(wanted)) for name, wanted in types.items()}
-    return EditResult(
-        _complete(model, proto, []),
-        f"made {', '.join(f'{name} {wanted}' for name, wanted in types.items())}",
-        is_same=True,
-        feeds_to=lambda feed: {n: a.astype(former[n]) if n in former else a for n, a in feed.items()},
-        outputs_to=lambda outputs: {n: a.astype(now[n]) if n in now else a for n, a in outputs.items()},
-    )
+    text = f"made {', '.join(f'{name} {wanted}' for name, wanted in types.items())}"
+    whole = _complete(model, proto, [])
+    return EditResult(whole, text, is_same=True, feeds_to=_casting(former), outputs_to=_casting(now))
 
 
 def convert(model: Model, opset: int | None, ir: int | None) -> EditResult:
@@ -395,7 +387,7 @@ def _tensor_names(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto]) -> s
 
 def fresh(base: str, proto: ModelProto, free: Collection[str] = ()) -> str:
     """Return a name that no tensor or node has, except those in ``free``."""
-    return _unused(base, _names(proto).difference(free))
+    return unused_name(base, _names(proto).difference(free))
 
 
 def _names(proto: ModelProto) -> set[str]:
@@ -404,13 +396,12 @@ def _names(proto: ModelProto) -> set[str]:
     return _tensor_names(_graphs(proto), nodes) | {node.name for node in nodes if node.name}
 
 
-def _unused(base: str, names: Collection[str]) -> str:
-    candidates = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(1)))
-    return next(name for name in candidates if name not in names)
-
-
 def _renaming(names: Mapping[str, str]) -> Translation:
     return lambda arrays: {names.get(name, name): array for name, array in arrays.items()}
+
+
+def _casting(dtypes: Mapping[str, Any]) -> Translation:
+    return lambda arrays: {n: array.astype(dtypes[n]) if n in dtypes else array for n, array in arrays.items()}
 
 
 def _rename_in(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
@@ -606,7 +597,7 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
     mapping = dict(names)
     for name in sorted(_names(part)):
         if name not in mapping and name in names_in_use:
-            mapping[name] = _unused(name, names_in_use)
+            mapping[name] = unused_name(name, names_in_use)
             names_in_use.add(mapping[name])
     _rename_in(graphs, nodes, mapping)
     for node in nodes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,6 +92,12 @@ def rule(rules: list[Rule], name: str, *ops: str, since: int = 0) -> Callable[[A
     return register
 
 
+def unused_name(base: str, names: Collection[str]) -> str:
+    """Return a name, with a number if there is one like it."""
+    candidates = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(1)))
+    return next(name for name in candidates if name not in names)
+
+
 class Editor(KnownGraph):
     """A graph that rules change; changes whose rule or key is in ``skipped`` are not made."""
 
@@ -141,10 +148,7 @@ class Editor(KnownGraph):
 
     def _free_name(self, hint: str) -> str:
         self._taken_names = self._taken_names or set(self.names)
-        name, number = hint, 1
-        while name in self._taken_names:
-            name = f"{hint}_{number}"
-            number += 1
+        name = unused_name(hint, self._taken_names)
         self._taken_names.add(name)
         return name
 

@@ -248,13 +248,6 @@ class KnownGraph:
             return None
         return maker if self.only_use(value) is op else None
 
-    def after(self, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
-        """Return the only reader of a node's first output, if it is one of the given operators in the same subgraph."""
-        reader = self.only_use(op.outputs[0]) if op.outputs[0] >= 0 else None
-        if reader is None or reader.op_type not in op_types or reader.domain not in domains:
-            return None
-        return reader if reader.subgraph == op.subgraph else None
-
     def operands(self, op: Op, *op_types: str) -> Iterator[tuple[Op, int]]:
         """Yield for each of two inputs the node that `before` finds, if any, and the other input."""
         for slot in (0, 1):
@@ -426,8 +419,7 @@ class KnownGraph:
             else:
                 constant.location = constant.location or f"{storage.MEMORY}/{uuid.uuid4().hex}"
                 self.large[constant.location] = storage.MemorySource(array, array.nbytes, "a folded constant")
-                dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-                tensor = TensorProto(data_type=dtype, dims=array.shape)
+                tensor = TensorProto(data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype), dims=array.shape)
                 storage.refer(tensor, constant.location, 0, array.nbytes)
         if isinstance(tensor, TensorProto):
             target.initializer.append(tensor)
@@ -463,12 +455,11 @@ def label(function: FunctionProto) -> str:
 
 def first_ids(graph: Graph, start: int, main: Place = MAIN) -> dict[Place, tuple[int, ...]]:
     """Return consecutive ids for the nodes of a graph and its subgraphs."""
-    return {
-        (start + subgraph.owner_node, subgraph.attribute) if subgraph.owner_node >= 0 else main: tuple(
-            range(start + subgraph.start, start + subgraph.stop)
-        )
-        for subgraph in graph.subgraphs
-    }
+    ids: dict[Place, tuple[int, ...]] = {}
+    for subgraph in graph.subgraphs:
+        place = (start + subgraph.owner_node, subgraph.attribute) if subgraph.owner_node >= 0 else main
+        ids[place] = tuple(range(start + subgraph.start, start + subgraph.stop))
+    return ids
 
 
 def identify(graph: Graph, ids: NodeIds) -> list[Key]:

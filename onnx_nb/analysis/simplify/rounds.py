@@ -8,7 +8,6 @@ whose inputs are all constant run in onnxruntime, in one session and without its
 from __future__ import annotations
 
 import itertools
-import math
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import onnx
 import onnx.numpy_helper
-from onnx import FunctionProto, ModelProto, TensorProto
+from onnx import FunctionProto, ModelProto
 
 from onnx_nb.analysis import foreign_names
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
@@ -25,8 +24,8 @@ from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, qu
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.graph.shape_inference import TypeWalk, infer
-from onnx_nb.analysis.graph.types import is_static, may_divide
-from onnx_nb.analysis.model import tensors, wire
+from onnx_nb.analysis.graph.types import may_divide
+from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.simplify import rules_redundancy
@@ -79,10 +78,8 @@ def skipped_names(skip: Iterable[str]) -> frozenset[str]:
         elif name.partition(": ")[0] in rules_:
             names.add(name)
         else:
-            near = (
-                closest_text(name, [*rules_, *foreign_names.table("rules")])
-                or f"Rules: {', '.join(map(quoted, rules_))}."
-            )
+            near = closest_text(name, [*rules_, *foreign_names.table("rules")])
+            near = near or f"Rules: {', '.join(map(quoted, rules_))}."
             advice = f"{near} onnx_nb.rules() lists all rules; keys of changes are in s.changes."
             raise SimplificationError(f"there is no rule {quoted(name)}.", advice=advice)
     return frozenset(names)
@@ -146,8 +143,7 @@ class Rounds:
         """Simplify one graph; return the same model if nothing changed."""
         for problem in Graph.of(model).problems:
             if problem.kind in ("cycle", "recursion") or (problem.kind == "duplicate_name" and problem.value >= 0):
-                message = f"{label_of(model)}: {problem.message}"
-                raise SimplificationError(message, advice="Repair or export it again.")
+                raise SimplificationError(f"{label_of(model)}: {problem.message}", advice="Repair or export it again.")
         # a copy for each function would take the square of their number
         ids: NodeIds = ChainMap({MAIN: self.node_ids[place]}, self.node_ids)
         net = Editor(model, ids, self._ids.__next__, skipped=self.skipped, prefix=prefix)
@@ -305,13 +301,10 @@ class _Folding:
 
     def _bytes(self, op: Op) -> int | None:
         """Return the size of the outputs of a node; None if it is unknown before the node runs."""
-        total = 0
-        for kind in [self.net.kind(value) for value in op.outputs if value >= 0]:
-            if not kind.elem_type or not is_static(kind.shape):
-                return None
-            nbytes = tensors.declared_bytes(TensorProto(data_type=kind.elem_type, dims=kind.shape))
-            total += nbytes or 8 * math.prod(kind.shape)  # strings have no declared size
-        return total
+        kinds = [self.net.kind(value) for value in op.outputs if value >= 0]
+        if any(kind.size is None for kind in kinds):
+            return None
+        return sum(kind.nbytes or 8 * (kind.size or 0) for kind in kinds)  # strings have no declared size
 
     def _paid(self, op: Op) -> int:
         """Return the bytes of constants that become unused once a node is folded."""
@@ -379,8 +372,7 @@ class _Folding:
             op.write_ports(node, _name)
         proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in values)
         model = with_proto(net.source, proto, f"constants of {net.source.name}", net.large)
-        made_session = session.create(model, optimize=False, transient=True)
-        results = session.run_session(made_session, {}, name=model.name)
+        results = session.run_session(session.create(model, optimize=False, transient=True), {}, name=model.name)
         return {value: np.asarray(results[_name(value)]) for value in values}
 
 

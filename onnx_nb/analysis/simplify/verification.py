@@ -116,8 +116,7 @@ class Verification:
         open_ = self.fed if self.fed is self.result else self.reference
 
         def run(feed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-            outputs = session.run_session(session_, self._feeds_to(feed), name=self.reference.name)
-            return feed, self._outputs_to(outputs)
+            return feed, self._outputs_to(session.run_session(session_, self._feeds_to(feed), name=self.reference.name))
 
         if feeds is not None:
             self._on = f"the {count_text(len(feeds), 'feed')} given"
