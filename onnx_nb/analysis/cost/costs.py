@@ -226,8 +226,7 @@ class Costs:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
         keys = ["node", "op", "scope"] if by == "node" else ["scope", "class"]
         metrics = (*_METRICS, *_MOVED) if by == "node" else _METRICS
-        frame = data_frame(self.rows(by), [*keys, *metrics, "unknown"])
-        return frame.astype(dict.fromkeys(metrics, "float64"))
+        return data_frame(self.rows(by), [*keys, *metrics, "unknown"]).astype(dict.fromkeys(metrics, "float64"))
 
     def _moved(self) -> dict[str, Column]:
         """Return the metrics of `_MOVED`."""

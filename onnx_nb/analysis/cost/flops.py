@@ -158,9 +158,9 @@ def _einsum(case: Case, _: Operator) -> tuple[int, int]:
             sizes[label] = max(sizes.get(label, 1), size)
         labels.append(set(named))
     if arrow:
-        kept = set(_labels(result)) | {label for label in sizes if label.isdigit() and "..." in result}
+        open_labels = set(_labels(result)) | {label for label in sizes if label.isdigit() and "..." in result}
     else:
-        kept = {label for label in sizes if label.isdigit() or left.count(label) == 1}
+        open_labels = {label for label in sizes if label.isdigit() or left.count(label) == 1}
 
     def extent(wanted: set[str]) -> int:
         return math.prod(sizes[label] for label in wanted)
@@ -168,16 +168,16 @@ def _einsum(case: Case, _: Operator) -> tuple[int, int]:
     macs = others = 0
     done = labels[0]
     for place, more in enumerate(labels[1:], 1):
-        needed = kept.union(*labels[place + 1 :])
-        union = (done & more) | ((done | more) & needed)
+        needs = open_labels.union(*labels[place + 1 :])
+        union = (done & more) | ((done | more) & needs)
         # labels of one operand that nobody needs are summed first
         others += sum(extent(operand) for operand in (done, more) if operand - union)
-        done = union & needed
+        done = union & needs
         if done == union:
             others += extent(union)
         else:
             macs += extent(union)
-    return macs, others + (extent(done) if done - kept else 0)
+    return macs, others + (extent(done) if done - open_labels else 0)
 
 
 def _labels(term: str, rank: int = 0) -> list[str]:
@@ -259,8 +259,7 @@ def _packed_multi_head(case: Case, facts: Operator) -> tuple[int, int]:
 
 def _pairs(case: Case, place: int) -> int:
     """Return the pairs of tokens in the same sequence; the input holds where sequences begin and end."""
-    lengths = np.diff(_value(case, place).reshape(-1)).tolist()
-    return sum(int(length) ** 2 for length in lengths)
+    return sum(int(length) ** 2 for length in np.diff(_value(case, place).reshape(-1)).tolist())
 
 
 def _packed_tokens(case: Case, facts: Operator) -> tuple[int, int]:
@@ -321,12 +320,7 @@ def _recurrent(case: Case, facts: Operator) -> tuple[int, int]:
 
 def _linear_model(case: Case, _: Operator) -> tuple[int, int]:
     rows = math.prod(_shape(case, 0)[:-1])
-    coefficients = len(attribute(case.node, "coefficients", ()))
-    return rows * coefficients, rows * len(attribute(case.node, "intercepts", ()))
-
-
-def _packed_matmul(case: Case, _: Operator) -> tuple[int, int]:
-    return _read(case) * attribute(case.node, "N", 0), 0
+    return rows * len(attribute(case.node, "coefficients", ())), rows * len(attribute(case.node, "intercepts", ()))
 
 
 def _projection(case: Case, facts: Operator) -> tuple[int, int]:
@@ -367,15 +361,6 @@ def _experts(case: Case, facts: Operator) -> tuple[int, int]:
     return rows * chosen * products, rows * (5 * _shape(case, 1, 2)[-1] + others)
 
 
-def _gemma_rotary(case: Case, _: Operator) -> tuple[int, int]:
-    """Count the sine and cosine of the angles, and two products and a sum for each element of query and key."""
-    return 0, 2 * _read(case) + 3 * (_read(case, 1) + _read(case, 3))
-
-
-def _lrn(case: Case, _: Operator) -> tuple[int, int]:
-    return 0, _made(case) * (int(attribute(case.node, "size", 1)) + 5)
-
-
 def _interpolated(case: Case, _: Operator) -> tuple[int, int]:
     """Count the taps of an interpolation: a product and a sum each."""
     is_grid = plain_text(case.node.op_type) == "GridSample"
@@ -397,17 +382,18 @@ _RULES: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "einsum": _einsum,
     "experts": _experts,
     "gemm": _gemm,
-    "gemma_rotary": _gemma_rotary,
+    # the sine and cosine of the angles, and two products and a sum for each element of query and key
+    "gemma_rotary": lambda case, _: (0, 2 * _read(case) + 3 * (_read(case, 1) + _read(case, 3))),
     "grouped_attention": _grouped_attention,
     "interpolation": _interpolated,
     "linear_model": _linear_model,
-    "lrn": _lrn,
+    "lrn": lambda case, _: (0, _made(case) * (int(attribute(case.node, "size", 1)) + 5)),
     "matmul": _matmul,
     "matmul_gelu": _matmul_gelu,
     "multi_head": _multi_head,
     "normed_matmuls": _normed_matmuls,
     "packed_attention": _packed_attention,
-    "packed_matmul": _packed_matmul,
+    "packed_matmul": lambda case, _: (_read(case) * attribute(case.node, "N", 0), 0),
     "packed_multi_head": _packed_multi_head,
     "packed_tokens": _packed_tokens,
     "projection": _projection,
