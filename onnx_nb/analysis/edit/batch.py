@@ -223,20 +223,13 @@ class _Freeing:
         types |= dict.fromkeys(ends, onnx.TypeProto())
         same = [value for value in reads if values[value].layout == SHARED]
         constants = [v for v in same if isinstance(values[v].one, np.ndarray) and values[v].one.nbytes < 1 << 16]
-        part = assemble(
-            self.model,
-            [node],
-            [value for value in reads if value not in constants],
-            ends,
-            name=label,
-            constants=[numpy_helper.from_array(values[v].one, graph.value_names[v]) for v in constants],
-            types=types,
-            declare=False,
-        )
+        inputs = [value for value in reads if value not in constants]
+        weights = [numpy_helper.from_array(values[v].one, graph.value_names[v]) for v in constants]
+        part = assemble(self.model, [node], inputs, ends, name=label, constants=weights, types=types, declare=False)
         runner = session.create(part, optimize=False, threads=1)
         layouts, sides, reason = {values[value].layout for value in reads}, list[dict[str, Any] | None](), ""
         for column in (0,) if layouts <= {SHARED} else (0, 1, 2):
-            feed = {graph.value_names[value]: values[value][column] for value in reads if value not in constants}
+            feed = {graph.value_names[value]: values[value][column] for value in inputs}
             try:
                 sides.append(session.run_session(runner, feed, name=label))
             except OnnxNbError as error:
@@ -246,8 +239,7 @@ class _Freeing:
                 reason = error.message
         results = dict[int, _Value]()
         for value in ends:
-            name = graph.value_names[value]
-            one, two, both = (None if side is None else side[name] for side in (sides * 3)[:3])
+            one, two, both = (None if side is None else side[graph.value_names[value]] for side in (sides * 3)[:3])
             layout = SHARED if layouts <= {SHARED} else OPEN if layouts <= {SHARED, OPEN} else None
             layout = layout or (None if both is None else layout_of(one, two, both))
             if layout is None and isinstance(both, np.ndarray) and both.dtype in (np.int64, np.int32):

@@ -140,8 +140,8 @@ class Mixer:
             tensor = node.input[0].removesuffix(_WEIGHT_SUFFIX)
             is_known = tensor in self.reference.initializers
             source = tensor + _WIDE  # a dequantized bias may have the name of the bias
-        is_quantized = is_known and bool(self.touching(tensor))
-        return _DequantizedTensor(node.output[0], tensor, source, maker is None) if is_quantized else None
+        has_site = is_known and bool(self.touching(tensor))
+        return _DequantizedTensor(node.output[0], tensor, source, maker is None) if has_site else None
 
     def _regions_of(self, points: Mapping[str, Point]) -> dict[str, _Replacement]:
         """Return the nodes of the float model that are put back by themselves; ``points`` are by its values."""

@@ -321,13 +321,9 @@ def _outcome(pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ou
     noise = np.asarray([_ratio(*both) for both in squares.values()])
     worst = float(noise.max(initial=0.0))
     sqnr = -10 * math.log10(worst) if worst else math.inf  # of infinite noise minus infinity
-    return Outcome(
-        sqnr,
-        max((sums[0] / sums[2] for sums in rows.values()), default=math.nan),
-        min((sums[1] / sums[2] for sums in rows.values()), default=math.nan),
-        noise,
-        sqnr,
-    )
+    kl = max((sums[0] / sums[2] for sums in rows.values()), default=math.nan)
+    top1 = min((sums[1] / sums[2] for sums in rows.values()), default=math.nan)
+    return Outcome(sqnr, kl, top1, noise, sqnr)
 
 
 def _ratio(signal: float, noise: float) -> float:
