@@ -183,9 +183,8 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
     def _still(self) -> Still:
         """Return what differs as a table, the largest difference first."""
         rows = [
-            (change.verdict, change.name, change.op or change.before_op, *map(duration_text, times))
-            for change in self.changes
-            for times in [(change.before, change.after, change.noise)]
+            (c.verdict, c.name, c.op or c.before_op, *map(duration_text, (c.before, c.after, c.noise)))
+            for c in self.changes
         ]
         heads = ("", "Nodes", "Op", "Before", "After", "Noise")
         return Still(self.message, tables=(StillTable(heads, rows, "set of nodes", 3),))
@@ -267,16 +266,11 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
             verdict = "only before" if numbers[0] else "only after"
         elif abs(difference) > noise and min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS:
             verdict = "slower" if difference > 0 else "faster"
-        nodes = {
-            profile.graph.names[node]
-            for profile, side in zip(profiles, sides, strict=True)
-            for kernel in side
-            for node in kernel.opened or kernel.nodes
-        }
-        ops, providers = (
-            [", ".join(dict.fromkeys(getattr(kernel, field) for kernel in side)) for side in sides]
-            for field in ("op", "provider")
-        )
+        nodes, ops, providers = set[str](), list[str](), list[str]()
+        for profile, side in zip(profiles, sides, strict=True):
+            nodes.update(profile.graph.names[node] for kernel in side for node in kernel.opened or kernel.nodes)
+            ops.append(", ".join(dict.fromkeys(kernel.op for kernel in side)))
+            providers.append(", ".join(dict.fromkeys(kernel.provider for kernel in side)))
         return ProfileChange(
             verdict=verdict,
             name=name,

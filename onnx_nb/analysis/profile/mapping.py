@@ -24,7 +24,7 @@ from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
-from onnx_nb.analysis.model.tensors import attribute
+from onnx_nb.analysis.model.tensors import attribute, fits
 from onnx_nb.analysis.profile.trace import MEMCPY
 from onnx_nb.analysis.run.session import CAST_PREFIX
 
@@ -233,9 +233,8 @@ class _Mapping:
             original = self._node(name, here)
             if original >= 0 and ran.operators[ran.op_index[node]] == graph.operators[graph.op_index[original]]:
                 # another tensor of that name may follow, behind a change of layout
-                for value, same in zip(
-                    ran.node_outputs(node).tolist(), graph.node_outputs(original).tolist(), strict=False
-                ):
+                outputs = ran.node_outputs(node).tolist(), graph.node_outputs(original).tolist()
+                for value, same in zip(*outputs, strict=False):
                     if value in unknown:
                         self._set(value, same)
                 continue
@@ -373,9 +372,8 @@ class _Copies:
         for kernel, node in enumerate(nodes):
             if node >= 0:
                 self._kernel.setdefault(node, kernel)
-        providers = {
-            self._provider(kernel) for kernel, node in enumerate(nodes) if node < 0 and trace.ops[kernel] not in MEMCPY
-        }
+        lone = [kernel for kernel, node in enumerate(nodes) if node < 0 and trace.ops[kernel] not in MEMCPY]
+        providers = set(map(self._provider, lone))
         self._elsewhere = providers.pop() if len(providers) == 1 else ""
         """Provider of nodes without a kernel, which are parts of kernels without a node; empty if there are several."""
 
@@ -402,8 +400,7 @@ class _Copies:
         likely, possible = list[int](), list[int]()
         for frame in frames:
             inside = (ran.value_subgraph == frame).nonzero()[0].tolist()
-            place = ran.subgraphs[frame]
-            outer = [] if not frame else ran.outer_values(place.owner_node).tolist()
+            outer = [] if not frame else ran.outer_values(ran.subgraphs[frame].owner_node).tolist()
             for value in (*inside, *outer):
                 if (fits := self._fits(copy, value, frame)) is not None:
                     (likely if fits else possible).append(value)
@@ -467,10 +464,7 @@ class _Copies:
         dtype, shape = next(iter(types.items()))
         if dtype != _RUNTIME_NAMES.get(kind.dtype, kind.dtype):
             return False
-        return kind.shape is None or (
-            len(kind.shape) == len(shape)
-            and all(not isinstance(dim, int) or dim == size for dim, size in zip(kind.shape, shape, strict=True))
-        )
+        return kind.shape is None or fits(kind.shape, shape)
 
     def _copied(self, copy: int) -> dict[str, list[int]]:
         """Return the type and shape of what was copied; empty if the profile does not say."""
@@ -491,12 +485,9 @@ class _Copies:
 
     def _matched(self, fitting: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
         """Return the tensors that each copy may copy if no two copy the same."""
-        ran = self._ran
-        frames = {int(ran.value_subgraph[value]) for values in fitting.values() for value in values}
-        if len(frames) == 1 and all(fitting.values()):
-            edges = self._in_order(fitting)
-            if edges:
-                return edges
+        frames = {int(self._ran.value_subgraph[value]) for values in fitting.values() for value in values}
+        if len(frames) == 1 and all(fitting.values()) and (edges := self._in_order(fitting)):
+            return edges
         left = {copy: list(values) for copy, values in fitting.items()}
         todo = [copy for copy, values in left.items() if len(values) == 1]
         while todo:
@@ -547,8 +538,7 @@ def by_name(names: Iterable[str]) -> dict[str, list[int]]:
 
 
 def _chosen(numbers: Sequence[int], subgraphs: Ints, subgraph: int) -> int:
-    inside = [number for number in numbers if subgraphs[number] == subgraph]
-    candidates = inside or numbers
+    candidates = [number for number in numbers if subgraphs[number] == subgraph] or numbers
     return candidates[0] if len(candidates) == 1 else -1
 
 

@@ -119,9 +119,8 @@ def profile(
             about = made_with(options, threads)
             # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
             has_record = record(options, choices)
-            session, program = optimized_session(
-                twin, threads=threads or 0, options=options, is_given=session_options is not None
-            )
+            is_given = session_options is not None
+            session, program = optimized_session(twin, threads=threads or 0, options=options, is_given=is_given)
             owners = assigned(session) if has_record else {}
             active = session.get_providers()
             try:
@@ -141,10 +140,8 @@ def profile(
     used = {details.get("provider", "") for details in trace.details}
     choices = choices or active
     idle = [provider for provider in choices if provider not in used and provider != CPU]
-    silent = (
-        f"{ep} was asked for and {'took no node' if ep in active else 'could not be started'}: other providers ran"
-        for ep in idle
-    )
+    fates = ((ep, "took no node" if ep in active else "could not be started") for ep in idle)
+    silent = (f"{ep} was asked for and {fate}: other providers ran" for ep, fate in fates)
     notes = (*silent, *trace.notes, *([feeds_text(source, shapes)] if feeds is None else ()))
     result = profile_of(
         *(source, trace, where, ran_as),

@@ -108,15 +108,11 @@ class Kernel(KernelPlace):
     @property
     def types(self) -> str:
         """Types and shapes of its inputs and outputs in words, as "float[1,3,8,8] → float[1,64,4,4]"."""
-        sides = json.loads(self.shapes)
-        return " → ".join(
-            ", ".join(
-                f"{dtype}{json.dumps(shape, separators=(',', ':'))}"
-                for entry in sides[side]
-                for dtype, shape in entry.items()
-            )
-            for side in ("inputs", "outputs")
-        )
+        sides, texts = json.loads(self.shapes), list[str]()
+        for side in ("inputs", "outputs"):
+            pairs = [pair for entry in sides[side] for pair in entry.items()]
+            texts.append(", ".join(f"{dtype}{json.dumps(shape, separators=(',', ':'))}" for dtype, shape in pairs))
+        return " → ".join(texts)
 
     def rate(self, amount: float | None) -> float | None:
         """Return an amount of one call in billions a second: GFLOP/s of `flops`, GB/s of `nbytes`."""
@@ -221,8 +217,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     @property
     def memory_peak(self) -> int | None:
         """Most bytes in use in onnxruntime's arena after a kernel; None if the profile does not say."""
-        peaks = [kernel.memory for kernel in self.kernels if kernel.memory is not None]
-        return max(peaks, default=None)
+        return max([kernel.memory for kernel in self.kernels if kernel.memory is not None], default=None)
 
     @property
     def peak(self) -> tuple[float, float] | None:
@@ -378,11 +373,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         OnnxNbError
             If the two have no node in common.
         """
-        before_names, names = (
-            {profile.graph.names[node] for kernel in profile.kernels for node in kernel.nodes}
-            for profile in (self, after)
-        )
-        if before_names.isdisjoint(names):
+        names = [{p.graph.names[node] for kernel in p.kernels for node in kernel.nodes} for p in (self, after)]
+        if names[0].isdisjoint(names[1]):
             message = f"the profiles of {self.model.name} and {after.model.name} have no node in common."
             raise OnnxNbError(message, advice="Compare profiles of one model, or of one and its simplified form.")
         return ProfileComparison(self, after)
@@ -395,8 +387,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             args = {"nodes": [graph.names[node] for node in kernel.nodes], "op": kernel.op, "shapes": kernel.shapes}
             times = {"ts": span.start * 1e6, "dur": span.seconds * 1e6, "pid": 1, "tid": span.thread}
             events.append({"name": kernel.name, "cat": kernel.provider or "kernel", "ph": "X", **times, "args": args})
-        content = {"traceEvents": events, "displayTimeUnit": "ms"}
-        return write_file(path, json.dumps(content).encode(), [self.model])
+        return write_file(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode(), [self.model])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the profile to a JSON file, which `Profile.load` reads; the model is not in it."""
@@ -485,15 +476,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             message = f"no kernel in {name} has a name of {source.name}: the first is {first}."
             raise OnnxNbError(message, advice="Pass the model that was profiled.")
         notes = trace.notes + ((f"{best:.0%} of the names in {name} fit {source.name}",) if best < 1 else ())
-        return profile_of(
-            *(source, trace, sites, ran_as),
-            providers=(),
-            optimized=program,
-            optimization=level if best == 1 else "",
-            fit=best,
-            notes=notes,
-            speeds=peak,
-        )
+        about: dict[str, Any] = {"optimization": level if best == 1 else "", "notes": notes, "speeds": peak}
+        return profile_of(source, trace, sites, ran_as, providers=(), optimized=program, fit=best, **about)
 
     def __repr__(self) -> str:
         runs = count_text(len(self.run_seconds), "run")
@@ -541,10 +525,8 @@ def _check(profile: Profile, nodes: int) -> None:
         if not all(right.values()):
             raise ValueError(f"kernels[{number}].{min(right, key=lambda name: right[name])} does not fit")
         _ = kernel.types  # raises
-    spans = (span.kernel for span in profile.spans)
-    if not all(0 <= kernel < len(kernels) for kernel in spans) or not all(
-        0 <= node < nodes for node in profile.assigned
-    ):
+    has_places = all(0 <= span.kernel < len(kernels) for span in profile.spans)
+    if not has_places or not all(0 <= node < nodes for node in profile.assigned):
         raise ValueError("spans or assigned are of other kernels or nodes")
 
 

@@ -65,8 +65,7 @@ def settings(base: Any, optimization: Optimization | None) -> Iterator[onnxrunti
     check_choice("optimization", optimization, Optimization)
     options = base if base is not None else ort.SessionOptions()
     if not isinstance(options, ort.SessionOptions):
-        msg = f"profile() takes session_options as onnxruntime.SessionOptions, not {type(base).__name__}."
-        raise TypeError(msg)
+        raise TypeError(f"profile() takes session_options as onnxruntime.SessionOptions, not {type(base).__name__}.")
     before = {name: getattr(options, name) for name in _OPTIONS}
     if optimization is not None:
         options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[optimization])
@@ -78,11 +77,7 @@ def settings(base: Any, optimization: Optimization | None) -> Iterator[onnxrunti
 
 
 def optimized_session(
-    model: Model,
-    *,
-    options: onnxruntime.SessionOptions,
-    threads: int = 0,
-    is_given: bool = False,
+    model: Model, *, options: onnxruntime.SessionOptions, threads: int = 0, is_given: bool = False
 ) -> tuple[onnxruntime.InferenceSession, Model]:
     """Return a session, and what onnxruntime made of the model for it, without large weights.
 
@@ -146,10 +141,7 @@ def with_names(model: Model, *, unique: bool) -> Model:
                 name += "_"
             if unique and label and uses[name] > 1:
                 uses[name] -= 1
-                number = 2
-                while uses[f"{name}_{number}"]:
-                    number += 1
-                name = f"{name}_{number}"
+                name = next(other for number in itertools.count(2) if not uses[other := f"{name}_{number}"])
             node.name = name
             uses[name] += not uses[name]
     return with_proto(model, proto)
@@ -158,13 +150,11 @@ def with_names(model: Model, *, unique: bool) -> Model:
 def made_with(options: onnxruntime.SessionOptions, threads: int | None) -> dict[str, str]:
     """Return in words what decides on the times of a session, besides its model, providers and feeds."""
     ort = runtime()
-    level = options.graph_optimization_level
+    levels = {getattr(ort.GraphOptimizationLevel, long): name for name, long in _LEVELS.items()}
     count = threads or options.intra_op_num_threads
     is_parallel = options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
     return {
-        "optimization": next(
-            name for name, long in _LEVELS.items() if getattr(ort.GraphOptimizationLevel, long) == level
-        ),
+        "optimization": levels[options.graph_optimization_level],
         "threads": str(count) if count else "one for each core",
         "execution": "parallel" if is_parallel else "sequential",
         "onnxruntime": str(ort.__version__),
@@ -176,8 +166,7 @@ def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
     """Return the node of the optimized graph for each kernel, or −1; ``is_other`` if another session made the graph."""
     inside: dict[tuple[int, str], list[int]] = {}
     for node, name in enumerate(ran.names):
-        owner = ran.subgraphs[ran.node_subgraph[node]].owner_node
-        inside.setdefault((owner, name), []).append(node)
+        inside.setdefault((ran.subgraphs[ran.node_subgraph[node]].owner_node, name), []).append(node)
     anywhere, matches = by_name(ran.names), list[int]()
     for name, op, parent in zip(trace.names, trace.ops, trace.parents, strict=True):
         if is_other and _is_made_up(name, op):
@@ -284,9 +273,8 @@ def measured_peak() -> tuple[float, float]:
     Short ones fit between other programs. A kernel whose tensors stay in the cache may exceed the bytes/s.
     """
     length = 1 << 22
-    return max(_best("MatMul", (side, side)) * 2 * side**3 for side in (512, 1024)), _best(
-        "Neg", (length,)
-    ) * 8 * length
+    flops = max(_best("MatMul", (side, side)) * 2 * side**3 for side in (512, 1024))
+    return flops, _best("Neg", (length,)) * 8 * length
 
 
 def _best(op: str, shape: tuple[int, ...]) -> float:

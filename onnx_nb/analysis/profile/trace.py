@@ -180,9 +180,8 @@ def _events(path: Path) -> _Events:
     names = [name.removesuffix(_KERNEL) for name in names]
     is_whole = isinstance(sources[0], dict) or data.rstrip().endswith(b"\n]")  # a line may be cut after a list of it
     if not runs:
-        message = (
-            f"{quoted(path_text(path))} has no complete run of the model{'' if is_whole else ': it is truncated'}."
-        )
+        why = "" if is_whole else ": it is truncated"
+        message = f"{quoted(path_text(path))} has no complete run of the model{why}."
         raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
     load = sum(loads) if loads else None
     return _Events(names, ops, indexes, threads, starts, np.maximum(lengths, 0), sources, runs, load, is_whole)
@@ -275,9 +274,8 @@ def _details(events: _Events, kernel: NDArray[np.int64], rows: NDArray[np.int64]
     for event in [*firsts[absent].tolist(), *rows.tolist()]:
         source = events.sources[event]
         try:
-            details = (json.loads(source.rstrip().rstrip(b",")) if isinstance(source, bytes) else source).get(
-                "args", {}
-            )
+            content = json.loads(source.rstrip().rstrip(b",")) if isinstance(source, bytes) else source
+            details = content.get("args", {})
             workers = (details.get("thread_scheduling_stats") or {}).get("sub_threads") or {}
             runs = {name: int(worker.get("num_run", 0)) for name, worker in workers.items()}
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
