@@ -144,9 +144,7 @@ class GraphWidget(PackedWidget):
 
         request = call.request
         layer = self._numbers(request.name, self._model(request.part, request.step))
-        return Reply(
-            OverlayReply(**layer.to_json()), [column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes)]
-        )
+        return Reply(OverlayReply(**layer.to_json()), layer.buffers())
 
 
 class PairWidget(GraphWidget):

@@ -144,9 +144,8 @@ def _note_display(widget: Any) -> None:
     shell = get_ipython()
     cell, run = _cell(shell)
     # what an Output or %%capture keeps may be holders by other cells later: no cell closes it
-    if type(getattr(shell, "display_pub", None)).__name__.startswith("Capturing") or any(
-        getattr(other, "msg_id", None) == run for other in list(_open_widgets().values())
-    ):
+    is_capture = type(getattr(shell, "display_pub", None)).__name__.startswith("Capturing")
+    if is_capture or any(getattr(other, "msg_id", None) == run for other in list(_open_widgets().values())):
         cell = ""
     for part in _parts(widget):
         _places.setdefault(part, {})[cell] = run

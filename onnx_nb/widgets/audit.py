@@ -50,11 +50,6 @@ class AuditPanel(PackedWidget):
 
     def __init__(self, model: ModelLike | Audit, **traits: Any) -> None:
         self.audit = model if isinstance(model, Audit) else audit(model)
-        meta = {
-            "model": self.audit.model,
-            "problems": [asdict(problem) for problem in self.audit.problems],
-            "files": [asdict(file) for file in self.audit.files],
-            "tensors": self.audit.rows(),
-        }
-        parts = {"columns": Columns({}, meta).to_bytes()}
-        super().__init__(repr(self.audit), parts, still_html(self.audit), **traits)
+        problems, files = (list(map(asdict, rows)) for rows in (self.audit.problems, self.audit.files))
+        meta = {"model": self.audit.model, "problems": problems, "files": files, "tensors": self.audit.rows()}
+        super().__init__(repr(self.audit), {"columns": Columns({}, meta).to_bytes()}, still_html(self.audit), **traits)

@@ -101,9 +101,8 @@ class ComparisonPanel(LinkedWidget):
         self._inside: dict[str, Comparison] = {}
         self._curves: list[ExclusionCurve | None] = []
         """Earlier ones of `curve`, to which *Undo* goes back."""
-        self._region = {
-            quantizer.name: point.name for point in comparison.points[::-1] for quantizer in point.quantizers
-        }
+        pairs = [(entry.name, point.name) for point in comparison.points[::-1] for entry in point.quantizers]
+        self._region = dict(pairs)
         self._torch: Any = comparison  # only a `TorchComparison` has actions
         first = notable(comparison)
         alt = f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
@@ -148,8 +147,7 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
     def _on_reproduce(self, call: Call[NameRequest]) -> Reply:
-        name = call.request.name
-        part = self.reproduction = self._torch.reproduce(name, progress=call.progress)
+        part = self.reproduction = self._torch.reproduce(call.request.name, progress=call.progress)
         return Reply(f"{part!r} is in panel.reproduction; .save(folder) writes a folder that shows the error.")
 
     def _on_drill(self, call: Call[NameRequest]) -> Reply:

@@ -62,11 +62,8 @@ class DiffPanel(PairWidget):
                 about = f"{label_of(model)}: their {side} is {label_of(other)}"
                 advice = "Leave differences out, or give the models they were made of."
                 raise OnnxNbError(f"the differences given are not those of {about}.", advice=advice)
-        parts = {
-            "reference": columns(self.reference).to_bytes(),
-            "candidate": columns(self.candidate).to_bytes(),
-            "differences": diff_columns(self.differences).to_bytes(),
-        }
+        parts = {side: columns(model).to_bytes() for side, model in zip(SIDES, models, strict=True)}
+        parts["differences"] = diff_columns(self.differences).to_bytes()
         names = _distinct_names(self.reference, self.candidate)
         super().__init__(f"{names[0]} beside {names[1]}: {self.differences.message}", parts, _names=names, **traits)
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import graphviz
 
     from onnx_nb.analysis.edit.edit import Edit
-    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.simplify.simplify import Simplification
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
@@ -245,8 +244,7 @@ class ModelGraph(GraphWidget):
         from onnx_nb.widgets.shown_overlay import ShownOverlay
 
         layer = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
-        nodes, scopes = (column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes))
-        self._overlay = {**layer.to_json(), "nodes": nodes, "scopes": scopes}
+        self._overlay = layer.to_json() | dict(zip(("nodes", "scopes"), layer.buffers(), strict=True))
         self._shown = ShownOverlay(**vars(layer), graph=self)
         return self._shown
 
@@ -292,13 +290,10 @@ class ModelGraph(GraphWidget):
         from onnx_nb.drawing.graphviz import view_to_graphviz
 
         ends = [{"kind": "tensor", "name": name} for name in (*self.inputs, *self.outputs)]
-        return view_to_graphviz(
-            self.model,
-            self.view.get("open"),
-            [*self.selection, *ends],
-            direction=direction or ("right" if self.direction == "right" else "down"),
-            theme=theme or ("dark" if self.theme == "dark" else "light"),
-        )
+        way: Direction = direction or ("right" if self.direction == "right" else "down")
+        colors: Theme = theme or ("dark" if self.theme == "dark" else "light")
+        targets = [*self.selection, *ends]
+        return view_to_graphviz(self.model, self.view.get("open"), targets, direction=way, theme=colors)
 
     def _models(self, _step: int = 0) -> tuple[Model, ...]:
         return (self.model,)
@@ -314,7 +309,7 @@ class ModelGraph(GraphWidget):
         request = call.request
         selection = select(self.model, request.nodes, request.scopes)
         graph = Graph.of(self.model)
-        ends = {key: _values(graph, getattr(selection, key)) for key in ("inputs", "outputs")}
+        ends = {key: list(map(graph.value, getattr(selection, key))) for key in ("inputs", "outputs")}
         return Reply(SelectReply(rows=selection.rows, **ends, obstacle=selection.obstacle))
 
     def _on_plan(self, call: Call[BoundaryRequest]) -> Reply:
@@ -325,11 +320,9 @@ class ModelGraph(GraphWidget):
         request = call.request
         plan = plan_extraction(self.model, request.inputs, request.outputs)
         graph = Graph.of(self.model)
-        missing = [
-            MissingEntry(value=graph.value(entry.name), name=entry.name, message=entry.message)
-            for entry in plan.missing
-        ]
-        tensors = {key: _values(graph, getattr(plan, key)) for key in ("redundant", "suggestion", "alternative")}
+        missing = [MissingEntry(value=graph.value(m.name), name=m.name, message=m.message) for m in plan.missing]
+        names = ("redundant", "suggestion", "alternative")
+        tensors = {key: list(map(graph.value, getattr(plan, key))) for key in names}
         value = PlanReply(missing=missing, **tensors, nbytes=plan.nbytes, message=plan.message)
         return Reply(value, [plan.nodes.astype("<i4").tobytes()])
 
@@ -446,10 +439,6 @@ class ModelGraph(GraphWidget):
     def _on_discard(self, _call: Call[Any]) -> Reply:
         self.submodel = self._result = None
         return Reply()
-
-
-def _values(graph: Graph, names: Iterable[str]) -> list[int]:
-    return [graph.value(name) for name in names]
 
 
 class ModelView(ReopeningWidget, ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types

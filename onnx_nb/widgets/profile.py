@@ -118,9 +118,7 @@ class ProfilePanel(LinkedWidget, GraphWidget):
             names = {str(target.get("name")) for target in self.selection}
             ids = ids or [node for node, name in enumerate(self.profile.graph.names) if name in names]
             self.kernel = next((self._kernel_of[node] for node in ids if node in self._kernel_of), -1)
-        if self._graph is None or not self.selection:
-            return
-        if self._kernel_in_graph() != self.kernel:
+        if self._graph is not None and self.selection and self._kernel_in_graph() != self.kernel:
             self._graph.selection = [dict(target) for target in self.selection]
 
     def _follow(self, _change: Any = None) -> None:

@@ -67,11 +67,7 @@ class ModelSummary(PackedWidget):
     """Whether the tables are shown, or only the first line."""
 
     def __init__(
-        self,
-        model: ModelLike | Summary,
-        *,
-        shapes: Mapping[str, int | Sequence[int]] | None = None,
-        **traits: Any,
+        self, model: ModelLike | Summary, *, shapes: Mapping[str, int | Sequence[int]] | None = None, **traits: Any
     ) -> None:
         self._model = None if isinstance(model, Summary) else load(model)
         self._counted: Mapping[str, Any] | None = None

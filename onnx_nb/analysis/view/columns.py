@@ -77,15 +77,13 @@ class Columns:
         return f"Columns({len(self.arrays)} arrays)"
 
 
-def numbers(rows: Iterable[object], names: Iterable[str], prefix: str = "") -> dict[str, NDArray[np.float64]]:
+def numbers(rows: Sequence[object], names: Iterable[str], prefix: str = "") -> dict[str, NDArray[np.float64]]:
     """Return columns of attributes of rows; NaN for None."""
-    rows = list(rows)
     return {f"{prefix}{name}": np.asarray([getattr(row, name) for row in rows], np.float64) for name in names}
 
 
-def texts(rows: Iterable[object], names: Iterable[str], prefix: str = "", limit: int = 100_000) -> dict[str, list[str]]:
+def texts(rows: Sequence[object], names: Iterable[str], prefix: str = "", limit: int = 100_000) -> dict[str, list[str]]:
     """Return columns of attributes of rows as texts."""
-    rows = list(rows)
     return {f"{prefix}{name}": [shortened(str(getattr(row, name)), limit) for row in rows] for name in names}
 
 

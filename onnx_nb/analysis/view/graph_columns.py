@@ -6,6 +6,7 @@ Names of nodes and tensors are added to the string table as blocks, without a se
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,10 +94,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
                 {"kind": "external_data", "message": str(error), "node": -1, "value": graph.value(name)}
                 for name, error in storage_of(graph.model).unusable(proto, label_of(graph.model))
             ),
-            *(
-                {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}
-                for fault in graph.problems
-            ),
+            *map(asdict, graph.problems),
         ],
     }
     return Columns(table.arrays() | arrays, meta)
@@ -114,8 +112,8 @@ def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any
             names = [*operators.input_names(op, domain, opset)]
             pairs = operators.attribute_defaults(op, domain, opset).items()
             attributes = {name: onnx.helper.make_attribute(name, value) for name, value in pairs}
-        texts = [_attribute_text("" if body else name, entry, None) for name, entry in attributes.items()]
-        parts = [(plain_text(name), text) for name, text in zip(attributes, texts, strict=True)]
+        texts = {name: _attribute_text("" if body else name, entry, None) for name, entry in attributes.items()}
+        parts = [(plain_text(name), text) for name, text in texts.items()]
         if body is None and (schema := operators.schema(op, domain, opset)) is not None:
             # one number for each axis, which onnx only documents in prose
             parts += [(name, f"{idle}…") for name, idle in _IDLE.items() if name in schema.attributes]
@@ -163,11 +161,9 @@ def _attributes(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
     index = graph.op_index
     for node, content in graph.with_attributes():
         key = int(index[node]), content
-        number = texts.get(key)
-        if number is None:
-            op, domain = graph.operators[key[0]]
-            number = texts[key] = table.one(_attributes_text(graph, op, domain, content))
-        numbers[node] = number
+        if key not in texts:
+            texts[key] = table.one(_attributes_text(graph, *graph.operators[key[0]], content))
+        numbers[node] = texts[key]
     return numbers
 
 
@@ -232,12 +228,10 @@ def yields(graph: Graph) -> Iterator[tuple[int, int, int]]:
     The owner may omit trailing outputs, a body may not.
     """
     for number, subgraph in enumerate(graph.subgraphs[1:], 1):
-        loop = graph.operators[graph.op_index[subgraph.owner_node]] == (
-            "Loop",
-            "",
-        )  # whose first result is the condition
+        # the first result of a Loop is the condition
+        is_loop = graph.operators[graph.op_index[subgraph.owner_node]] == ("Loop", "")
         outputs = graph.node_outputs(subgraph.owner_node).tolist()
-        for value, output in zip(subgraph.outputs.tolist()[loop:], outputs, strict=False):
+        for value, output in zip(subgraph.outputs.tolist()[is_loop:], outputs, strict=False):
             if value >= 0 and output >= 0:
                 yield number, value, output
 
@@ -301,8 +295,7 @@ def _plain(value: object) -> str:
 
 
 def _scope_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, NDArray[Any]]:
-    count = len(tree.scope_parent)
-    counts = np.bincount(tree.node_scope[~graph.folded], minlength=count).astype(np.float64)
+    counts = np.bincount(tree.node_scope[~graph.folded], minlength=len(tree.scope_parent)).astype(np.float64)
     reader, value, *sizes = weights_read(graph)
     return {
         "scope_parent": tree.scope_parent,
@@ -325,8 +318,7 @@ def _differences(
     numbers = np.zeros(len(tree.scope_parent), np.uint32)
     if not bool(np.any(np.isin(tree.scope_kind, ROWS))):
         return {"scope_differs": numbers, "scope_difference": numbers}
-    literal = arrays["value_literal"].astype(np.int64)
-    different = repeat_differences(graph, tree, graph.attribute_numbers, literal)
+    different = repeat_differences(graph, tree, graph.attribute_numbers, arrays["value_literal"].astype(np.int64))
     arrays["node_flags"][different.nodes] |= DIFFERS
     texts: dict[int, list[str]] = {}
     members: dict[int, dict[str, None]] = {}

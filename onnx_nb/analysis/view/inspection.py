@@ -52,8 +52,7 @@ class Inspection:
 
 def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     """Return the known facts about a node or tensor of `Graph.opened`; none for a scope: the columns have them."""
-    source = load(model)
-    graph = Graph.opened(source)
+    graph = Graph.opened(load(model))
     if kind == "scope":
         return Inspection((), (), "", "")
     _check(kind, [index], {"node": graph.node_count, "tensor": graph.value_count}.get(kind, 0))
@@ -64,8 +63,7 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
     """Return labels and texts of a node's or scope's costs in a run, and of its time if ``times`` has seconds."""
     if kind not in ("node", "scope"):
         return []
-    source = load(model)
-    totals, bound = run_costs(source)
+    totals, bound = run_costs(load(model))
     _check(kind, [index], totals.graph.node_count if kind == "node" else len(totals.scopes.scope_parent))
     cost = totals.of_node(index) if kind == "node" else totals.of_scope(index)
     rows = _cost_rows(cost, bare=kind == "node")
@@ -155,14 +153,9 @@ def _node(graph: Graph, index: int) -> Inspection:
     rows.append(("torch op", target[1] if target else call.split(" : ")[-1]))
     rows.append(("rewritten by", metadata.get("pkg.onnxscript.rewriter.rule_name", "")))
     rows.extend((key, value) for key, value in metadata.items() if not key.startswith("pkg.") and key != "namespace")
-    source = source_of(node)
+    source, about = source_of(node), operators.documentation(op, domain, opset)[: 4 * LONGEST]
     rows.append(("description", "" if source else plain_text(node.doc_string)))
-    return Inspection(
-        rows=_clean(rows),
-        attributes=tuple(_attributes(node, op, domain, opset)),
-        documentation=operators.documentation(op, domain, opset)[: 4 * LONGEST],
-        source=source,
-    )
+    return Inspection(_clean(rows), tuple(_attributes(node, op, domain, opset)), about, source)
 
 
 def _value(graph: Graph, index: int) -> Inspection:
@@ -240,15 +233,9 @@ def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()
     first = graph.subgraphs[number].start
     starts, ends = ports(inner, [] if obstacle else [node - first for node in members])
     totals, bound = run_costs(source)
-    names = inner.value_names
-    return Selection(
-        nodes=np.asarray(members, np.int64),
-        cost=totals.of_nodes(members),
-        inputs=tuple(names[value] for value in starts),
-        outputs=tuple(names[value] for value in ends),
-        obstacle=obstacle or ("" if ends else "No other node reads what the selection makes."),
-        bound=bound,
-    )
+    obstacle = obstacle or ("" if ends else "No other node reads what the selection makes.")
+    inputs, outputs = (tuple(inner.value_names[value] for value in values) for values in (starts, ends))
+    return Selection(np.asarray(members, np.int64), totals.of_nodes(members), inputs, outputs, obstacle, bound)
 
 
 def _members(graph: Graph, tree: Scopes, nodes: set[int], in_scopes: set[int]) -> list[int]:

@@ -18,7 +18,7 @@ from onnx_nb.analysis.arguments import check_choice, known_arguments
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.cost.costs import Costs, costs
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest, count_text, quoted, shape_text
+from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shape_text
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
@@ -27,6 +27,7 @@ from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.model.tensors import dimensions, input_types
+from onnx_nb.analysis.profile.mapping import by_name
 from onnx_nb.analysis.profile.result import Kernel, Profile
 from onnx_nb.analysis.run.random_feeds import feed_shapes
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
@@ -142,6 +143,10 @@ class Overlay:
             raise OnnxNbError(f"overlays are not written for {quoted(tool)}.", advice='"netron" or "model_explorer".')
         return write_file(path, json.dumps(content, indent=1).encode(), [self.structure.model])
 
+    def buffers(self) -> list[bytes]:
+        """Return the numbers of nodes and of scopes as the browser reads them."""
+        return [column.astype("<f8").tobytes() for column in (self.nodes, self.scopes)]
+
     def to_json(self) -> dict[str, Any]:
         """Return the description of the numbers, without them."""
         about = {"label": self.label, "scale": self.scale, "reduce": self.reduce, "unmatched": len(self.unmatched)}
@@ -250,8 +255,7 @@ def overlay(
         numbers, by_scope = _profiled(graph, values, label, reduce or default)
     else:
         takes = "a dict by name, a Capture, a Comparison, Costs, a Profile, the path of a profile, a list of "
-        takes += "VerificationInfo, or one of "
-        takes += ", ".join(OWN)
+        takes += f"VerificationInfo, or one of {', '.join(OWN)}"
         raise TypeError(f"overlay() takes values as {takes}, not {type(values).__name__}.")
     reduce = reduce or default
     if by_scope is None or (reduce != "sum" and not isinstance(values, Profile)):
@@ -294,18 +298,14 @@ def _one_of(label: str | None, labels: Sequence[str], owner: str) -> str:
     label = label or labels[0]
     if label not in labels:
         pronoun = "It has" if owner.endswith("has") else "They have"
-        advice = f"{pronoun} {', '.join(map(repr, labels))}."
-        raise OnnxNbError(f"{owner} no numbers {quoted(label)}.", advice=advice)
+        raise OnnxNbError(f"{owner} no numbers {quoted(label)}.", advice=f"{pronoun} {', '.join(map(repr, labels))}.")
     return label
 
 
 def _from_netron(content: Mapping[str, Any], label: str | None) -> tuple[str, dict[str, Any]]:
     """Return the rows with one name in an attachment of Netron; numbers may be written as text."""
-    rows = [
-        row
-        for row in (*content.get("metrics", ()), *content.get("metadata", ()))
-        if row.get("kind") in ("node", "value", "tensor") and row.get("target")
-    ]
+    kinds, rows = ("node", "value", "tensor"), (*content.get("metrics", ()), *content.get("metadata", ()))
+    rows = tuple(row for row in rows if row.get("kind") in kinds and row.get("target"))
     labels = tuple(dict.fromkeys(str(row["name"]) for row in rows)) or ("",)
     label = _one_of(label, labels, "the rows of the attachment have")
     return label, _as_numbers({str(row["target"]): row["value"] for row in rows if row["name"] == label})
@@ -334,15 +334,11 @@ def _costed(graph: Graph, totals: Costs, metric: str) -> tuple[Floats, Floats]:
         message = f"the costs are those of another model, with {len(numbers)} nodes instead of {graph.node_count}."
         raise OnnxNbError(message, advice="Compute them for this one: onnx_nb.costs(model).")
     inside = np.bincount(tree.node_scope[~np.isnan(numbers)], minlength=len(tree.scope_parent))
-    has_number = upward(np.add, inside, tree.scope_parent) > 0
-    return numbers, np.where(has_number, totals.scope_sums[metric], np.nan)
+    return numbers, np.where(upward(np.add, inside, tree.scope_parent) > 0, totals.scope_sums[metric], np.nan)
 
 
 def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    nodes: dict[str, list[int]] = {}
-    for node, name in enumerate(graph.names):
-        if name:
-            nodes.setdefault(name, []).append(node)
+    nodes = by_name(graph.names)
     makers: dict[str, list[int]] = {}
     for value, name in enumerate(graph.value_names):
         if graph.value_kind[value] == INITIALIZER and name in values:
@@ -360,9 +356,8 @@ def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float6
             if node >= 0 and not numbers[node] > float(number):
                 numbers[node] = float(number)
     if values and len(misses) == len(values):
-        near = ", ".join(map(quoted, closest(misses[0], [*nodes, *makers])))
         message = f"no node or tensor of the model has any of the names, such as {quoted(misses[0])}."
-        raise OnnxNbError(message, advice=f"Closest names: {near}." if near else "")
+        raise OnnxNbError(message, advice=closest_text(misses[0], [*nodes, *makers]))
     return numbers, tuple(misses)
 
 
@@ -384,8 +379,7 @@ def _spread(graph: Graph, capture: Any) -> Overlay:
     if (first := capture.nonfinite()) is not None:
         value = graph.value(first.name)
         numbers[[int(graph.producer[value])] if first.node else graph.consumers(value)] = 0.0
-    by_scope = -_by_scope(graph, -numbers, "max")
-    return Overlay("NaN", "linear", "max", numbers, by_scope, (), SPREAD, graph)
+    return Overlay("NaN", "linear", "max", numbers, -_by_scope(graph, -numbers, "max"), (), SPREAD, graph)
 
 
 def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:

@@ -39,9 +39,8 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
     rows = {entry.reference: place for place, entry in reversed(list(enumerate(points)))} | row
     spread = [entry.spread for entry in quantizers]
     scales = np.asarray([entry.scale for entry in quantizers], np.float64)
-    arrays: dict[str, Any] = {
-        f"blame_{share}": np.asarray([point.blame.get(share, math.nan) for point in points]) for share in SHARES
-    }
+    blames = {share: [point.blame.get(share, math.nan) for point in points] for share in SHARES}
+    arrays: dict[str, Any] = {f"blame_{share}": np.asarray(column) for share, column in blames.items()}
     arrays |= numbers(quantizers, NUMBERS, "quantizer_") | {
         "quantizer_scale": scales[:, 1].copy(),
         "quantizer_least": scales[:, 0].copy(),

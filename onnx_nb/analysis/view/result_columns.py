@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -155,9 +155,8 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
         "detail_row": np.asarray(rows, np.uint32),
         "detail_end": np.cumsum([len(entry) for entry in blobs], dtype=np.uint32),
     }
-    first, salient = (
-        -1 if point is None else points.index(point) for point in (comparison.first_divergent(), notable(comparison))
-    )
+    picks = comparison.first_divergent(), notable(comparison)
+    first, salient = (-1 if point is None else points.index(point) for point in picks)
     meta: dict[str, Any] = {
         "reference": shortened(comparison.reference, LONGEST),
         "candidate": shortened(comparison.candidate, LONGEST),
@@ -258,15 +257,8 @@ def detail_columns(point: Point) -> Columns:
             "argmax": None if errors.argmax is None else list(errors.argmax),
             "axis": errors.channel_axis,
             "worst": [
-                [
-                    f"[{', '.join(map(str, worst.index))}]",
-                    *(
-                        repr(shortened(value, 60)) if isinstance(value, str) else number_text(value)
-                        for value in (worst.reference, worst.candidate)
-                    ),
-                    worst.feed,
-                ]
-                for worst in errors.worst
+                [f"[{', '.join(map(str, w.index))}]", *map(_value_text, (w.reference, w.candidate)), w.feed]
+                for w in errors.worst
             ],
             "zeros": {name: getattr(errors, name).zeros for name in ("absolute", "relative", "ulp")},
         }
@@ -279,6 +271,10 @@ def detail_columns(point: Point) -> Columns:
             arrays[f"{which}_{name}_counts"] = np.asarray(histogram.counts, np.float64)
             arrays[f"{which}_{name}_edges"] = np.asarray(histogram.edges, np.float64)
     return Columns(arrays, meta)
+
+
+def _value_text(value: Any) -> str:
+    return repr(shortened(value, 60)) if isinstance(value, str) else number_text(value)
 
 
 def notable(comparison: Comparison) -> Point | None:
@@ -340,12 +336,15 @@ _FOLDING: Final = frozenset({"fold_constants", "fold_shapes", "fold_reshape", "e
 _ENDS: Final = {**dict.fromkeys(_FOLDING, "a constant"), "eliminate_duplicate_initializer": "an equal one"}
 
 
+_NO_CHANGES: Final[Mapping[str, Any]] = {"changes": [], "total": 0, "counts": {}, "message": ""}
+"""What a diff has of its changes, for columns that have none."""
+
+
 def diff_columns(differences: Diff) -> Columns:
     """Return both sides and the first 5,000 changes."""
-    changes = [
-        [c.what, c.kind, c.name, c.op, c.detail, c.reference, c.candidate, c.how, *c.nodes, *c.tensors]
-        for c in differences.changes[:5000]
-    ]
+    names = ("what", "kind", "name", "op", "detail", "reference", "candidate", "how")
+    first = differences.changes[:5000]
+    changes = [[*(getattr(change, name) for name in names), *change.nodes, *change.tensors] for change in first]
     meta = {"changes": changes, "total": len(differences.changes), "message": differences.message}
     meta["counts"] = Counter(change.what for change in differences.changes)
     return Columns(_side_columns(differences.sides), meta)
@@ -390,8 +389,8 @@ class Provenance:
         back = inverse(node, other.node_count)
         # a node of a function occurs in the opened graph once for each call
         self._nodes: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
-        for nodes, pairs in zip(self._nodes, keys, strict=True):
-            for n, (id_, _) in enumerate(pairs):
+        for nodes, keys_ in zip(self._nodes, keys, strict=True):
+            for n, (id_, _) in enumerate(keys_):
                 nodes.setdefault(id_, []).append(n)
         self._values = [{name: v for v, name in reversed(list(enumerate(g.value_names)))} for g in self._graphs]
         # the equal value in the second graph: by name, else by the mapping
@@ -400,9 +399,8 @@ class Provenance:
             same[v] = self._values[1].get(report.mapping.get(one.value_names[v]) or "", -1)
         self._value = np.asarray(same, np.int32)
         value = self._value, inverse(self._value, other.value_count)
-        state, value_state = (
-            [np.where(row < 0, ONLY, SAME).astype(np.uint8) for row in pair] for pair in ((node, back), value)
-        )
+        pairs = (node, back), value
+        state, value_state = ([np.where(row < 0, ONLY, SAME).astype(np.uint8) for row in pair] for pair in pairs)
         self.change_of = np.full(one.node_count, -1, np.int32), np.full(other.node_count, -1, np.int32)
         """The change that removed, folded or added each node of each graph; −1 for none."""
         for number, change in enumerate(self.changes):
@@ -440,11 +438,8 @@ class Provenance:
             "key": [change.key.partition(": ")[2] for change in self.changes],
         }
         states = [side.node_state for side in self.sides]
-        meta: dict[str, Any] = {
-            "changes": [],
-            "total": 0,
-            "counts": {},
-            "message": "",
+        meta = {
+            **_NO_CHANGES,
             "made": "new",
             "rules": [[rule, meanings.get(rule, ""), count] for rule, count in counts.items()],
             "nodes": [[len(part), *(int(np.sum(part == state)) for state in (ONLY, FOLDED))] for part in states],
@@ -453,16 +448,11 @@ class Provenance:
 
     def _what(self, number: int, change: Change) -> str:
         """Describe a change by operators: "Conv + BatchNormalization → Conv"."""
-        old, new = (
-            _operators(
-                graph.operators[graph.op_index[target]][0]
-                for target in (targets[number] if ids else ())
-                if target >= 0 and change_of[target] >= 0
-            )
-            for graph, targets, change_of, ids in zip(
-                self._graphs, self.targets, self.change_of, (change.taken, change.after), strict=True
-            )
-        )
+        sides, texts = zip(self._graphs, self.targets, self.change_of, strict=True), list[str]()
+        for (graph, targets, change_of), ids in zip(sides, (change.taken, change.after), strict=True):
+            nodes = [node for node in targets[number] if node >= 0 and change_of[node] >= 0] if ids else []
+            texts.append(_operators(map(graph.op_type, nodes)))
+        old, new = texts
         begin, end = "nothing" if new else "a constant", _ENDS.get(change.rule, "nothing")
         return f"{old or begin} → {new or end}"
 
@@ -504,8 +494,7 @@ class Provenance:
 
     def _replacing(self, change: Change) -> list[Target]:
         """Return the tensors that replace the outputs of the nodes that a change removed, or its own tensor."""
-        graph = self._graphs[0]
-        values = [v for n in self._listed(0, change.taken) for v in graph.node_outputs(n).tolist() if v >= 0]
+        values = [v for n in self._listed(0, change.taken) for v in self._graphs[0].node_outputs(n).tolist() if v >= 0]
         values = values or [-1 - target for target in self._tensor(0, change)]
         return list(dict.fromkeys(-1 - int(self._value[v]) for v in values if self._value[v] >= 0))
 
@@ -530,9 +519,7 @@ def account(report: Simplification) -> dict[str, Any]:
         "call": report.call(),
         "nodes": [sum(before.values()), sum(after.values())],
         "bytes": [model.nbytes for model in (report.original, report.model)],
-        "operators": [
-            [op, report.before.get(op, 0), report.after.get(op, 0)] for op in sorted({*report.before, *report.after})
-        ],
+        "operators": [[op, before.get(op, 0), after.get(op, 0)] for op in sorted({*before, *after})],
         "left": [[shortened(row.node, LONGEST), row.op_type, row.nbytes, shortened(row.why, LONGEST)] for row in left],
         "left_count": len(report.left),
         "skipped": list(report.options.get("skip", ())),
@@ -625,14 +612,8 @@ def ran_columns(profile: Profile) -> Columns:
     index = {name: number for number, name in enumerate(graphs[1].value_names)}
     value = np.asarray([index.get(name, -1) for name in graphs[0].value_names], np.int32)
     inserts = [kernel.optimized for kernel in profile.kernels if kernel.edge and kernel.optimized >= 0]
-    states = [np.full(len(row), SAME, np.uint8) for row in node]
-    states[1][inserts] = ONLY
-    values = [np.full(graph.value_count, SAME, np.uint8) for graph in graphs]
-    sides = counterparts(
-        graphs,
-        (node[0], node[1]),
-        (value, inverse(value, graphs[1].value_count)),
-        ((states[0], values[0]), (states[1], values[1])),
-    )
-    counts = {"added": len(inserts)}
-    return Columns(_side_columns(sides), {"changes": [], "total": 0, "message": "", "counts": counts})
+    counts = [(graph.node_count, graph.value_count) for graph in graphs]
+    before, after = ((np.full(nodes, SAME, np.uint8), np.full(values, SAME, np.uint8)) for nodes, values in counts)
+    after[0][inserts] = ONLY
+    sides = counterparts(graphs, (node[0], node[1]), (value, inverse(value, graphs[1].value_count)), (before, after))
+    return Columns(_side_columns(sides), {**_NO_CHANGES, "counts": {"added": len(inserts)}})
