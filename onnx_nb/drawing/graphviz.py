@@ -24,7 +24,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shorte
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, GRAPH_INPUT
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
-from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, GATHERED, REPEAT, ROWS, SIBLINGS, scopes
+from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, GATHERED, REPEAT, ROWS, SIBLINGS, scopes, scopes_around
 from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, columns, yields
 
 if TYPE_CHECKING:
@@ -173,10 +173,8 @@ class Outline:
         self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
         self.accents: set[int] = set()
         """Highlighted values."""
-        self._used = {
-            *graph.in_value.tolist(),
-            *(v for subgraph_ in graph.subgraphs[1:] for v in subgraph_.outputs.tolist()),
-        }
+        results = (value for subgraph_ in graph.subgraphs[1:] for value in subgraph_.outputs.tolist())
+        self._used = {*graph.in_value.tolist(), *results}
 
     @functools.cached_property
     def numbers(self) -> dict[str, dict[str, int]]:
@@ -190,12 +188,6 @@ class Outline:
     def operator(self, node: int) -> tuple[str, str]:
         """Return the operator of a node and its domain."""
         return self.graph.operators[int(self.graph.op_index[node])]
-
-    def around(self, scope: int) -> Iterator[int]:
-        """Yield a scope and those around it."""
-        while scope >= 0:
-            yield scope
-            scope = self.parent[scope]
 
     def children(self, scope: int) -> list[int]:
         """Return the scopes directly in a scope."""
@@ -266,7 +258,7 @@ class Outline:
             if not (matches := matches or set(self.tree.named(pattern))):
                 near = closest_text(pattern, paths) or _NAMES
                 raise OnnxNbError(f"no scope is called {quoted(pattern)}.", advice=near)
-            spread |= {around for scope in matches for around in self.around(scope)}
+            spread |= {around for scope in matches for around in scopes_around(self.tree, scope)}
         return spread
 
     def find(self, name: str) -> tuple[str, int]:
@@ -295,12 +287,10 @@ class Outline:
     def problems(self) -> dict[int, list[str]]:
         """Return the nodes that show a problem, with its message where there is one."""
         graph, texts = self.graph, dict[int, list[str]]()
-        unsaid = [(node, -1, "") for node in graph.structural_problems.nodes.tolist()]
-        unsaid += [(-1, value, "") for value in graph.structural_problems.values.tolist()]
-        for node, value, message in [
-            *unsaid,
-            *((problem.node, problem.value, problem.message) for problem in graph.problems),
-        ]:
+        rows = [(node, -1, "") for node in graph.structural_problems.nodes.tolist()]
+        rows += [(-1, value, "") for value in graph.structural_problems.values.tolist()]
+        rows += [(problem.node, problem.value, problem.message) for problem in graph.problems]
+        for node, value, message in rows:
             ends = self.ends(value)[: 1 if graph.producer[value] >= 0 else None] if value >= 0 else []
             for at in [node] if node >= 0 else ends:
                 texts.setdefault(at, []).extend([message] if message else [])
@@ -401,9 +391,8 @@ class Outline:
                 box = self.of_node(node)
                 if self.is_open(box):
                     readers = graph.consumers(value).tolist() if tree.scope_kind[box.id] == FUNCTION else []
-                    if any(
-                        box.id in self.around(int(tree.node_scope[reader])) for reader in readers if not skips[reader]
-                    ):
+                    places = {int(tree.node_scope[reader]) for reader in readers if not skips[reader]}
+                    if any(box.id in scopes_around(tree, place) for place in places):
                         continue  # nodes inside the open call read it
                     box = Box("enter", node)
                 yield value, box, int(graph.node_subgraph[node])
@@ -538,9 +527,8 @@ class _Drawing:
         outline, color = self._outline, self._color
         op, note, pairs = outline.node_text(box.id)
         entries = pairs[:PAIRS] + [("", "…")] * (len(pairs) > PAIRS)
-        texts = [
-            (f'<I><FONT COLOR="{color["dim"]}">{_text(k)}</FONT></I> ' if k else "") + _text(v) for k, v in entries
-        ]
+        keys = [f'<I><FONT COLOR="{color["dim"]}">{_text(key)}</FONT></I> ' if key else "" for key, _ in entries]
+        texts = [key + _text(value) for key, (_, value) in zip(keys, entries, strict=True)]
         lines = [f"{_SPACE} ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
         words = f'<TD CELLPADDING="4">{_table([self._heading(op, note, box), *(_small(line) for line in lines)])}</TD>'
         stripe = f'WIDTH="5" BGCOLOR="{color[CATEGORIES[category(*outline.operator(box.id))]]}"'
@@ -559,14 +547,11 @@ class _Drawing:
 
     def _draw_closed_scope(self, dot: Any, box: Box) -> None:
         title, note, lines = self._outline.scope_text(box.id)
-        dot.node(
-            str(box),
-            label=f"<{_table([self._heading(title, note, box), _small(_text(lines[0]), self._color['dim'])])}>",
-            tooltip=_tooltip(f"{title} {note}", *lines, *self._warnings(box)),
-            fillcolor=self._color["scope0"],
-            peripheries="2" if self._outline.tree.scope_repeat[box.id] > 1 else "1",
-            **{"shape": "box", "style": "rounded,filled", "margin": "0.13,0.07", "height": "0.2", **self._border(box)},
-        )
+        style = {"shape": "box", "style": "rounded,filled", "margin": "0.13,0.07", "height": "0.2"}
+        style |= {"peripheries": "2" if self._outline.tree.scope_repeat[box.id] > 1 else "1", **self._border(box)}
+        label = f"<{_table([self._heading(title, note, box), _small(_text(lines[0]), self._color['dim'])])}>"
+        tooltip = _tooltip(f"{title} {note}", *lines, *self._warnings(box))
+        dot.node(str(box), label=label, tooltip=tooltip, fillcolor=self._color["scope0"], **style)
 
     def _draw_pill(self, dot: Any, box: Box) -> None:
         """Draw an input or output of the graph, or of an open body or call."""
@@ -574,19 +559,10 @@ class _Drawing:
         name, kind = self._outline.value_text(value)
         sub = f"{_SPACE} {_text(kind)}" if kind else ""
         lit = value in self._outline.accents
-        dot.node(
-            str(box),
-            label=f'<<FONT POINT-SIZE="11.5" COLOR="{color["background"]}"><B>{_text(name, 60)}</B>{sub}</FONT>>',
-            tooltip=_tooltip(name, kind),
-            fillcolor=color["text"],
-            color=color["accent" if lit else "text"],
-            penwidth="2.6" if lit else "1",
-            shape="box",
-            style="rounded,filled",
-            margin="0.17,0.04",
-            height="0.33",
-            width="0.4",
-        )
+        style = {"shape": "box", "style": "rounded,filled", "margin": "0.17,0.04", "height": "0.33", "width": "0.4"}
+        style |= {"color": color["accent" if lit else "text"], "penwidth": "2.6" if lit else "1"}
+        label = f'<<FONT POINT-SIZE="11.5" COLOR="{color["background"]}"><B>{_text(name, 60)}</B>{sub}</FONT>>'
+        dot.node(str(box), label=label, tooltip=_tooltip(name, kind), fillcolor=color["text"], **style)
 
     def _draw_names(self, dot: Any, tensors: Mapping[str, int]) -> None:
         """Draw tensors, by identifier, as their names: at stubs, or where no node produces them."""

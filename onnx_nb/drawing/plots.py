@@ -93,11 +93,9 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
         raise OnnxNbError(f"there is no metric called {metric!r}.", advice=f"There are: {', '.join(METRICS)}.")
     if not comparison.points:
         raise OnnxNbError("the comparison has no points to draw.")
-    series = [
-        (which, color, values)
-        for which, color in (("cumulative", CUMULATIVE), ("isolated", ISOLATED))
-        if not np.isnan(values := _numbers(comparison, which, metric)).all()
-    ]
+    looks = (("cumulative", CUMULATIVE), ("isolated", ISOLATED))
+    series = [(which, color, _numbers(comparison, which, metric)) for which, color in looks]
+    series = [row for row in series if not np.isnan(row[-1]).all()]
     if not series:
         message = f"no point has the metric {metric!r}."
         raise OnnxNbError(message, advice="Draw another; argmax is known of outputs only.")
@@ -275,8 +273,7 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
     if not len(counts):
         _write(axes, "all are 0" if zeros else "no numbers")
         return
-    edges = histogram.edges
-    axes.stairs(counts, edges, fill=True, color=color, alpha=0.85, linewidth=0)
+    axes.stairs(counts, histogram.edges, fill=True, color=color, alpha=0.85, linewidth=0)
     if isinstance(histogram, LogHistogram):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(numticks=6))
@@ -301,11 +298,8 @@ def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
     """Draw the values of a tensor, and the ends of its ranges."""
     histogram = marked_histogram(result, name) if isinstance(result, Capture) else result[name].histogram
     if not len(histogram.counts):
-        message = f"there are no values of {quoted(name)}."
-        advice = (
-            "A table from a file has ranges only: calibrate a capture, or draw the capture." if histogram.marks else ""
-        )
-        raise OnnxNbError(message, advice=advice)
+        advice = "A table from a file has ranges only: calibrate a capture, or draw the capture."
+        raise OnnxNbError(f"there are no values of {quoted(name)}.", advice=advice if histogram.marks else "")
     title = f"{shortened(name, 90)}: {count_text(histogram.total, 'value')}"
     title = title if isinstance(result, Capture) else result[name].message
     figure = _figure(7.6, 2.9, printable(title), 108)
