@@ -74,10 +74,9 @@ def changes(
                 if page:
                     results["diff"]["page"] = onnx_nb.report(page, parts, title=path)
                 yield ModelChange(path, what, results)
-        except OnnxNbError as error:
-            yield ModelChange(path, what, error=str(error))
         except Exception as error:  # noqa: BLE001 (whatever one model does, the others are looked at)
-            yield ModelChange(path, what, error=f"{type(error).__name__}: {error}")
+            kind = "" if isinstance(error, OnnxNbError) else f"{type(error).__name__}: "
+            yield ModelChange(path, what, error=f"{kind}{error}")
 
 
 def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str, What]]:

@@ -40,8 +40,7 @@ EXPORT: Final = "onnx_export"
 def _command(name: str, text: str, *params: click.Parameter) -> click.Command:
     naming = click.Option(["--name"], metavar="NAME", help="Variable to assign the result to.")
     code = click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing.")
-    settings = {"max_content_width": 100}
-    return click.Command(name, params=[*params, naming, code], help=text, context_settings=settings)
+    return click.Command(name, params=[*params, naming, code], help=text, context_settings={"max_content_width": 100})
 
 
 _COMMANDS: Final = {

@@ -114,9 +114,8 @@ def _status(name: str, variables: dict[str, Any], *, exit_code: bool) -> int:
 def _print_json(record: dict[str, Any]) -> None:
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1)
     # JSON escapes few of the characters that a terminal obeys
-    click.echo(
-        "".join(letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
-    )
+    letters = (letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
+    click.echo("".join(letters))
 
 
 def _print(blocks: Sequence[Block]) -> None:

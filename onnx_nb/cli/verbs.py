@@ -123,8 +123,6 @@ def _models(ctx: click.Context | None) -> list[str]:
 class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
     """A tensor of the model that the line names, or with ``scopes`` one of its scopes."""
 
-    name = "tensor"
-
     def __init__(self, *, scopes: bool = False) -> None:
         self.scopes = scopes
         self.name = "scope" if scopes else "tensor"
@@ -164,9 +162,8 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
         except ValueError:
             shape = ()
         if not name or not shape:
-            self.fail(
-                f"{value!r} has no numbers. Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224."
-            )
+            form = "Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224."
+            self.fail(f"{value!r} has no numbers. {form}")
         return name, shape[0] if len(shape) == 1 else shape
 
 
@@ -282,8 +279,7 @@ def summary(script: Script, model: str, **options: Any) -> Source:
 )
 def extract(script: Script, model: str, save: str | None = None, **options: Any) -> Source:
     """Extract the part between tensors, or the part of a scope, as a model that runs."""
-    part = script.call("onnx_nb.extract", model, **options, into="submodel")
-    return script.save(part, save)
+    return script.save(script.call("onnx_nb.extract", model, **options, into="submodel"), save)
 
 
 @_verb(
@@ -335,10 +331,8 @@ def simplify(
     return result
 
 
-def _pairs(name: str, text: str, metavar: str) -> click.Option:
-    return _several(
-        name, text=text, metavar=metavar, callback=lambda _c, _p, words: dict(w.split("=", 1) for w in words)
-    )
+def _pairs(name: str, **more: Any) -> click.Option:
+    return _several(name, callback=lambda _ctx, _param, words: dict(word.split("=", 1) for word in words), **more)
 
 
 @_verb(
@@ -350,9 +344,9 @@ def _pairs(name: str, text: str, metavar: str) -> click.Option:
     _several("--remove", text="Remove a node or scope.", metavar="NODE"),
     _several("--output", text="Make a tensor an output."),
     _several("--drop", text="Drop an output, with what only it needs, or an input that nothing reads."),
-    _pairs("--dtype", "Element type of an input or output.", "NAME=TYPE"),
+    _pairs("--dtype", text="Element type of an input or output.", metavar="NAME=TYPE"),
     _flag("--float16", "Convert to float16, except what would overflow."),
-    _pairs("--rename", "Rename a tensor, node or dimension.", "OLD=NEW"),
+    _pairs("--rename", text="Rename a tensor, node or dimension.", metavar="OLD=NEW"),
     _flag("--unchecked", "Write the result without running it against the original."),
     _DATA_DIR,
     _PAGE,
@@ -511,8 +505,7 @@ def report(script: Script, file: str, parts: Sequence[str], **options: Any) -> S
 
 def _view(script: Script, model: str) -> Source:
     """Load a model and show its summary and graph."""
-    whole = script.call("onnx_nb.load", model, into="model")
-    return script.call("onnx_nb.ModelView", whole, into="view")
+    return script.call("onnx_nb.ModelView", script.call("onnx_nb.load", model, into="model"), into="view")
 
 
 VIEW: Final = Verb(_view, (_MODEL, _DATA_DIR), "model")

@@ -148,10 +148,8 @@ def _model_around(proto: Any) -> Any:
         graph.initializer[0].name = proto.name or "tensor"
     elif isinstance(proto, onnx.FunctionProto | onnx.NodeProto):
         is_node = isinstance(proto, onnx.NodeProto)
-        inputs, outputs = (
-            [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names) if name]
-            for names in (proto.input, proto.output)
-        )
+        ends = (dict.fromkeys(filter(None, names)) for names in (proto.input, proto.output))
+        inputs, outputs = ([onnx.ValueInfoProto(name=name) for name in names] for names in ends)
         nodes, name = ([proto], proto.name or proto.op_type) if is_node else (proto.node, proto.name)
         graph = onnx.helper.make_graph(nodes, name, inputs, outputs)
     elif not isinstance(proto, onnx.GraphProto):
