@@ -30,7 +30,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
-from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, prepare_shell
+from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, prepare_shell, running_shell
 
 if TYPE_CHECKING:
     import os
@@ -208,13 +208,10 @@ class PackedWidget(OnnxWidget):
 
     def show_picture(self) -> None:
         """Output the picture before the widget is displayed; do nothing outside a notebook."""
-        if "IPython" not in sys.modules:
-            return
-        from IPython import get_ipython
-        from IPython.display import HTML, display
-
-        shell = get_ipython()
+        shell = running_shell()
         if getattr(shell, "kernel", None) is not None:
+            from IPython.display import HTML, display
+
             # for the first HTML of a page JupyterLab loads what sets formulas, which takes longer than to draw a graph
             request: dict[str, Any] = getattr(shell, "get_parent", dict)()  # Solara's shell has none
             if is_from_page(request) and not self._still:

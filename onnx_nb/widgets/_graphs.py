@@ -6,7 +6,6 @@ What a graph needs only once it is used is imported then, so that it is shown so
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES
 from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
+from onnx_nb.widgets._hosts import running_shell
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
@@ -162,11 +162,7 @@ class PairWidget(GraphWidget):
 
 def variables() -> dict[str, Any]:
     """Return what cells hold, by name; empty where there are no cells."""
-    if "IPython" not in sys.modules:
-        return {}
-    from IPython import get_ipython
-
-    return dict(getattr(get_ipython(), "user_ns", {}))
+    return dict(getattr(running_shell(), "user_ns", {}))
 
 
 def _compared_with(model: Model) -> Comparison:

@@ -93,13 +93,18 @@ def is_from_page(request: Mapping[str, Any]) -> bool:
     return "deletedCells" in (request.get("metadata") or {})
 
 
-def prepare_shell() -> None:
-    """Make IPython output the pictures of our widgets in boxes, and close what a cell displayed in its last run."""
+def running_shell() -> Any:
+    """Return IPython's shell; None where there is none."""
     if "IPython" not in sys.modules:
-        return
+        return None
     from IPython import get_ipython
 
-    shell = get_ipython()
+    return get_ipython()
+
+
+def prepare_shell() -> None:
+    """Make IPython output the pictures of our widgets in boxes, and close what a cell displayed in its last run."""
+    shell = running_shell()
     display = getattr(shell, "display_formatter", None)
     if display is not None and ipywidgets.Box not in display.mimebundle_formatter:
         display.mimebundle_formatter.for_type(ipywidgets.Box, _box_bundle)
@@ -139,9 +144,7 @@ def _parts(widget: Any) -> list[Any]:
 
 def _note_display(widget: Any) -> None:
     """Note which cell displays a widget."""
-    from IPython import get_ipython
-
-    shell = get_ipython()
+    shell = running_shell()
     cell, run = _cell(shell)
     # what an Output or %%capture keeps may be holders by other cells later: no cell closes it
     is_capture = type(getattr(shell, "display_pub", None)).__name__.startswith("Capturing")
