@@ -69,8 +69,7 @@ def _aligned(table: StillTable, width: int | None) -> str:
     rows = [[printable(cell) for cell in row] for row in table.rows[: ROWS if width else None]]
     widths = [max(map(len, column)) for column in zip(table.heads, *rows, strict=True)]
     while width and sum(widths) + 2 * len(widths) > width and max(widths[: table.labels]) > NARROWEST:
-        widest = max(range(table.labels), key=widths.__getitem__)
-        widths[widest] -= 1
+        widths[max(range(table.labels), key=widths.__getitem__)] -= 1
 
     def line(cells: Sequence[str]) -> str:
         padding = (

@@ -244,8 +244,7 @@ class Outline:
         numbers = self.numbers["scope"] | {f"{path}#{scope}": scope for scope, path in enumerate(self.tree.scope_path)}
         names = list(paths)
         if names[:1] == ["*"]:
-            exceptions = {numbers.get(path.removeprefix("-"), 0) for path in names[1:]}
-            return {0} | set(range(len(self.parent))) - exceptions
+            return {0} | set(range(len(self.parent))) - {numbers.get(path.removeprefix("-"), 0) for path in names[1:]}
         return {0} | {numbers[path] for path in names if path in numbers}
 
     def matching(self, patterns: Iterable[str]) -> set[int]:

@@ -147,8 +147,7 @@ class SimplificationPanel(PairWidget):
         return self.simplification.model.save(target)
 
     def _content(self, **options: Any) -> Content:
-        steps = range(1, len(self.simplification.steps))
-        names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
+        names = [*PARTS, *(f"{part}-{step}" for step in range(1, len(self.simplification.steps)) for part in PARTS)]
         parts = {name: self._part(name) for name in names} | self._baked(**options)
         path = self.simplification.original.path
         # a page is for others: the folders of this machine are not

@@ -252,8 +252,7 @@ class _Mapping:
         outputs = self._graph.node_outputs(node).tolist() if node >= 0 else []
         if len(outputs) != 1:
             return -1
-        inside = self._between(outputs)
-        read = {value for n in inside for value in self._graph.node_inputs(n).tolist()}
+        read = {value for n in self._between(outputs) for value in self._graph.node_inputs(n).tolist()}
         return outputs[0] if inputs and all(self.same[value] in read for value in inputs) else -1
 
     def _fused(self, value: int, kernel: int) -> int:
@@ -441,8 +440,7 @@ class _Copies:
             return None  # the session copies its inputs itself
         if source in is_made and target in is_read:
             return True
-        is_possible = {source, "perhaps"} & is_made and {target, "perhaps"} & is_read
-        return False if is_possible else None
+        return False if {source, "perhaps"} & is_made and {target, "perhaps"} & is_read else None
 
     def _sides(self, copy: int, node: int) -> set[str]:
         """Return where a node computes, seen from a copy: on its provider's "device", the "host", or perhaps both."""

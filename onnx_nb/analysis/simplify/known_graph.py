@@ -324,8 +324,7 @@ class KnownGraph:
 
     def may_be_constant(self, value: int) -> bool:
         """Return whether a value can be stored: some need a Constant node, which holds only floats before opset 9."""
-        needs_node = bool(self.prefix or self.output_count[value])
-        return self.opset >= 9 or not needs_node or self.dtype(value) in FLOATS
+        return self.opset >= 9 or not (self.prefix or self.output_count[value]) or self.dtype(value) in FLOATS
 
     def constant_bytes(self, value: int) -> int:
         """Return the size of a constant in bytes."""
@@ -378,8 +377,7 @@ class KnownGraph:
         nodes = self._written_as_nodes(subgraph)
         for value in nodes:
             node = target.node.add(op_type="Constant", output=[self.names[value]])
-            tensor = onnx.numpy_helper.from_array(self.read(value))
-            node.attribute.append(onnx.helper.make_attribute("value", tensor))
+            node.attribute.append(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(self.read(value))))
         for op in ops:
             node_ = target.node.add()
             node_.CopyFrom(op.proto)

@@ -224,14 +224,12 @@ def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()
     """Return the cost and the boundary of a set of flat nodes and scopes."""
     source = load(model)
     graph = Graph.opened(source)
-    tree = scopes(graph)
-    members = _members(graph, tree, set(nodes), set(in_scopes))
+    members = _members(graph, scopes(graph), set(nodes), set(in_scopes))
     homes = {int(graph.node_subgraph[node]) for node in members}
     number = homes.pop() if len(homes) == 1 else 0
     obstacle = _obstacle(graph, members)
     inner = Graph.of(of_body(source, 0 if obstacle else number))
-    first = graph.subgraphs[number].start
-    starts, ends = ports(inner, [] if obstacle else [node - first for node in members])
+    starts, ends = ports(inner, [] if obstacle else [node - graph.subgraphs[number].start for node in members])
     totals, bound = run_costs(source)
     obstacle = obstacle or ("" if ends else "No other node reads what the selection makes.")
     inputs, outputs = (tuple(inner.value_names[value] for value in values) for values in (starts, ends))
