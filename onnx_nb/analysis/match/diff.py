@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
@@ -26,6 +25,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.match.graph_lists import Weights, attribute_label, attributes_of, commutative, lists, undocumented
 from onnx_nb.analysis.match.node_matching import HOW, Matching, match
+from onnx_nb.analysis.match.weight_differences import ROLES, quantizer_roles, requantization, unequal_values
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.results import Displayed, Panel, Still, StillTable, Table
@@ -42,6 +42,8 @@ _ONLY: Final[tuple[What, What]] = ("removed", "added")
 
 LONGEST: Final = 200
 """Maximum number of characters of a value in a `Difference`."""
+ROWS: Final = 24
+"""Maximum number of differences that the still lists one by one; of more, those that say the same are one row."""
 AROUND: Final = 256
 """Maximum number of values followed through added or removed nodes to find that an input has the same source."""
 
@@ -94,6 +96,11 @@ class Difference:
     tensors: tuple[int, int] = (-1, -1)
 
     @property
+    def noun(self) -> str:
+        """What differs: the kind, and of the weights of quantizers the part that they play."""
+        return self.detail if self.detail in ROLES else self.kind
+
+    @property
     def message(self) -> str:
         """The difference in one line.
 
@@ -144,12 +151,14 @@ class Diff(Displayed, Table):
     @property
     def message(self) -> str:
         """The number of differences of each kind, in one line; of names, only where nothing else differs."""
-        counts = Counter((change.kind, change.what) for change in self.changes)
+        counts = Counter((change.noun, change.what) for change in self.changes)
         parts = [
-            f"{count} {kind}{'' if count == 1 or kind == 'metadata' else 's'} {what}"
-            for (kind, what), count in counts.items()
+            f"{count} {noun}{'' if count == 1 or noun == 'metadata' else 's'} {what}"
+            for (noun, what), count in counts.items()
         ]
-        return ", ".join(parts) or self._names_text()
+        largest = next((change for change in self.changes if change.detail == "scale"), None)
+        most = f"; most: {largest.message}" if largest else ""
+        return ", ".join(parts) + most or self._names_text()
 
     def _names_text(self) -> str:
         """Return how many nodes only have other names, or that there are no differences."""
@@ -213,7 +222,12 @@ class Diff(Displayed, Table):
 
     def _still(self) -> Still:
         signs = {"added": "+", "removed": "-", "changed": "~"}
-        rows = [(signs[change.what], change.kind, change.message) for change in self.changes]
+        alike = defaultdict[Any, list[Difference]](list)
+        for change in self.changes:
+            texts = () if change.noun in ROLES or change.detail == "values" else (change.reference, change.candidate)
+            key = change.kind, change.what, change.op, change.detail, *texts
+            alike[key if len(self.changes) > ROWS else change].append(change)
+        rows = [(signs[first.what], first.noun, _together(first, *others)) for first, *others in alike.values()]
         table = StillTable(("", "Kind", "What"), rows, "difference", 3, "", [row[0] == "-" for row in rows])
         return Still(self.message[:1].upper() + self.message[1:], tables=(table,), ok=None if self else True)
 
@@ -251,6 +265,19 @@ class Diff(Displayed, Table):
                     outputs = graph.node_outputs(reader).tolist() if graph.folded[reader] else ()
                     waiting += [value for value in outputs if value >= 0]
         return node_state, value_state
+
+
+def _together(first: Difference, *others: Difference) -> str:
+    """Return differences of one kind, of which all have the same texts or none has, in one line."""
+    if not others:
+        return first.message
+    count, subject = len(others) + 1, f"{first.op} nodes" if first.op else f"{first.noun}s"
+    if (first.reference, first.candidate) != (others[0].reference, others[0].candidate):
+        return f"{count:,} {subject} {first.what}, first {first.message}"
+    detail = "" if first.noun == first.detail else f"{first.detail} "
+    texts = f"{detail}{first.reference or 'none'} → {first.candidate or 'none'}"
+    names = ", ".join(quoted(change.name) for change in (first, *others[:2])) + (", …" if count > 3 else "")
+    return f"{count:,} {subject}: {texts if first.what == 'changed' else first.what} ({names})"
 
 
 @known_arguments
@@ -405,7 +432,7 @@ class _Pairs:
                     continue
                 # weights of equal values may be shared with others
                 are_weights = a.value_kind[v] == b.value_kind[w] == INITIALIZER and a.type_of(v) == b.type_of(w)
-                if self.read and are_weights and not _unequal_values(*self.protos, v, w, lambda: None):
+                if self.read and are_weights and not unequal_values(*self.protos, v, w, lambda: None):
                     continue
             else:  # a weight without elements means the same as an omitted input
                 graph, value = (a, v) if v >= 0 else (b, w)
@@ -431,16 +458,20 @@ class _Pairs:
                 yield self._only("weight", at, value)
         pairs = self._matched_values(weights=True)
         report = progress or (lambda _part, _what: None)
+        roles, largest_first = quantizer_roles(a), list[tuple[float, Difference]]()
         for number, (v, w) in enumerate(pairs):
             check = functools.partial(report, number / len(pairs), f"comparing {quoted(a.value_names[v])}")
             texts = self.protos[0].type_text(v), self.protos[1].type_text(w)
-            if texts[0] != texts[1]:
-                yield self._changed("weight", (v, w), "type", *texts)
-            elif self.read:
+            detail, size = ("type" if texts[0] != texts[1] else ""), 0.0
+            if self.read:
                 check()
-                difference = _unequal_values(*self.protos, v, w, check)
-                if difference:
-                    yield self._changed("weight", (v, w), "values", texts[0], difference)
+                if not detail and (difference := unequal_values(*self.protos, v, w, check)):
+                    detail, texts = "values", (texts[0], difference)
+                if detail and v in roles and (change := requantization(*self.protos, v, w)):
+                    detail, texts, size = roles[v], change.texts, change.size
+            if detail:
+                largest_first.append((-size, self._changed("weight", (v, w), detail, *texts)))
+        yield from (change for _, change in sorted(largest_first, key=lambda pair: pair[0]))
 
     def _matched_values(self, *, weights: bool) -> list[tuple[int, int]]:
         """Return the matched values that are weights in both models, or in neither."""
@@ -525,37 +556,6 @@ def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
                 region.add(read)
                 waiting.append(read)
     return sources
-
-
-def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callable[[], None]) -> str:
-    """Describe the difference between the values of two weights of one type; call ``check`` between pieces."""
-    old, new = one.proto(v), other.proto(w)
-    if isinstance(old, onnx.SparseTensorProto) or isinstance(new, onnx.SparseTensorProto):
-        parts = [(undocumented(w.values), undocumented(w.indices)) for w in (old, new) if hasattr(w, "indices")]
-        return "" if len(parts) == 2 and parts[0] == parts[1] else "other values"
-    if old.data_type == onnx.TensorProto.STRING:
-        strings = tensors.values(old, one.label(v)), tensors.values(new, other.label(w))
-        count = int(np.sum(strings[0] != strings[1]))
-        return f"{count} of {strings[0].size} differ" if count else ""
-    if old.HasField("raw_data") and old.raw_data == new.raw_data:
-        return ""
-    content, others = one.content(v, old), other.content(w, new)
-    if content.ctypes.data == others.ctypes.data:  # the same bytes of the same file, which are not read
-        return ""
-    is_subbyte = tensors.stored_bytes(onnx.TensorProto(data_type=old.data_type, dims=[8]), "a weight") < 8
-    dtype = (None if is_subbyte else tensors.numpy_dtype(old.data_type)) or np.dtype(np.uint8)
-    wide = np.complex128 if dtype.kind == "c" else np.float64
-    count, largest = 0, 0.0
-    for pieces in zip(one.pieces(v, old), other.pieces(w, new), strict=True):
-        if not np.array_equal(*pieces):
-            differ = np.any(pieces[0].reshape(-1, dtype.itemsize) != pieces[1].reshape(-1, dtype.itemsize), axis=1)
-            count += int(differ.sum())
-            delta = np.abs(np.subtract(*(piece.view(dtype)[differ].astype(wide) for piece in pieces)))
-            largest = max(largest, float(np.max(delta, initial=0.0, where=np.isfinite(delta))))
-        check()
-    if not count or is_subbyte:
-        return "other values" if count else ""
-    return f"{count:,} of {len(content) // dtype.itemsize:,} differ, by at most {largest:.3g}"
 
 
 def _compatible(one: ValueType, other: ValueType) -> bool:

@@ -491,3 +491,55 @@ def test_models_that_differ_in_names_only_say_so() -> None:
     assert onnx_nb.diff(one, other).message == "only names differ: 1 of 2 nodes"
     assert not onnx_nb.diff(one, other)
     assert onnx_nb.diff(one, one).message == "no differences"
+
+
+def _quantized(scales: list[np.ndarray], zero: int = 0, kind: int = onnx.TensorProto.INT8) -> onnx.ModelProto:
+    """Return a chain of quantizers with these scales."""
+    lines = "".join(
+        f"q{n} = QuantizeLinear<axis = 1>(a{n}, s{n}, z{n})  a{n + 1} = DequantizeLinear<axis = 1>(q{n}, s{n}, z{n})  "
+        for n in range(len(scales))
+    )
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[2, 3] a0) => (float[2, 3] y)'
+    model = onnx.parser.parse_model(f"{text} {{ {lines} y = Neg(a{len(scales)}) }}")
+    for n, scale in enumerate(scales):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(scale, np.float32), f"s{n}"))
+        values = np.full(np.shape(scale), zero).ravel().tolist()
+        model.graph.initializer.append(onnx.helper.make_tensor(f"z{n}", kind, np.shape(scale), values))
+    return model
+
+
+def test_a_requantization_is_said_by_its_factor_worst_first() -> None:
+    before = [np.asarray(0.1), np.asarray([0.1, 0.2, 0.4]), np.asarray(0.5), np.asarray(0.5)]
+    after = [np.asarray(0.2), np.asarray([0.1, 0.05, 0.4]), np.asarray(0.5), np.asarray([0.5, 0.5, 0.5])]
+    found = onnx_nb.diff(_quantized(before), _quantized(after))
+    assert [change.message for change in found.changes] == [
+        "'s3': scale per tensor → per channel",
+        "'s1': scale 0.2 → 0.05, ÷ 4 in channel 1 of 3",
+        "'s0': scale 0.1 → 0.2, × 2",
+        "'z3': zero point per tensor → per channel",
+    ]
+    assert found.message == "3 scales changed, 1 zero point changed; most: 's3': scale per tensor → per channel"
+    assert {change.kind for change in found.changes} == {"weight"}
+    (zero, *_) = onnx_nb.diff(_quantized(before), _quantized(before, zero=3)).changes
+    assert zero.message == "'z0': zero point 0 → 3"
+    (zero, *_) = onnx_nb.diff(_quantized(before), _quantized(before, kind=onnx.TensorProto.UINT8)).changes
+    assert (zero.detail, zero.reference, zero.candidate) == ("type", "scalar int8", "scalar uint8")
+    # packed bits are no bytes, so nothing is said of their values but that they differ
+    four = [_quantized(before, zero=zero, kind=onnx.TensorProto.INT4) for zero in (0, 3)]
+    assert {change.candidate for change in onnx_nb.diff(*four).changes} == {"other values"}
+
+
+def test_a_scale_that_is_zero_or_not_finite_is_no_factor() -> None:
+    one, other = ([np.asarray(scale, np.float32)] for scale in (0.0, np.nan))
+    assert onnx_nb.diff(_quantized(one), _quantized(other)).message.endswith("'s0': scale 0 → NaN")
+
+
+def test_many_differences_of_one_kind_are_one_row() -> None:
+    before = [np.asarray(0.1)] * 30
+    found = onnx_nb.diff(_quantized(before), _quantized([scale * (n + 1) for n, scale in enumerate(before)], zero=1))
+    (table,) = found._still().tables
+    assert [row[1:] for row in table.rows] == [
+        ("scale", "29 scales changed, first 's29': scale 0.1 → 3, × 30"),
+        ("zero point", "30 zero points: 0 → 1 ('z0', 'z1', 'z2', …)"),
+    ]
+    assert len(found) == 59
