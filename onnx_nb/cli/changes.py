@@ -6,10 +6,10 @@ git-LFS works. Its external data is looked for there only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import path_text
 from onnx_nb.analysis.model.save import working_folder
+from onnx_nb.cli.budget import FILE, Budget, budget_of, read_budgets
 from onnx_nb.cli.verbs import VERBS
 
 What = Literal["added", "removed", "changed"]
@@ -34,49 +35,92 @@ class ModelChange:
     """Verbs that were run, with the variables of their scripts: "summary" of a new model, "diff" and "compare"."""
     error: str = ""
     """Reason why a version cannot be read."""
+    excesses: Sequence[str] = ()
+    """What is above the model's budget, each with what is allowed."""
 
     @property
     def ok(self) -> bool:
-        """Whether it can be read, passes its conditions, and its external data has no errors."""
-        has_failed = bool(self.results.get("compare", {}).get("failed"))
-        return not self.error and not has_failed and ("audit" not in self.results or self.results["audit"]["audit"].ok)
+        """Whether it can be read, passes its conditions and its budget, and its external data has no errors."""
+        compare, audit = (self.results.get(verb, {}) for verb in ("compare", "audit"))
+        return not (self.error or self.excesses or compare.get("failed")) and (not audit or audit["audit"].ok)
 
 
 def changes(
     base: str, paths: Sequence[str] = (), *, pages: str | None = None, audit: bool = False, **comparison: Any
 ) -> Iterator[ModelChange]:
     """Yield the models that differ from a revision, each with its diff, and its comparison if it may fail."""
+    root = Path(_git("rev-parse", "--show-toplevel").decode(errors="surrogateescape").rstrip("\n"))
+    with working_folder() as folder:
+        file = folder / FILE
+        _write(root, base, FILE, file)
+        budgets = read_budgets(file.read_text(errors="replace") if file.exists() else "")
+        for path, what in _changed(root, base, paths):
+            budget = budget_of(budgets, path)
+            options = {**comparison, "fail": (*comparison.get("fail", ()), *budget.fail)}
+            results: dict[str, dict[str, Any]] = {}
+            try:
+                if not comparison.get("feeds"):
+                    options["feeds"] = _former_feeds(root, base, budget, folder)
+                options["shapes"] = comparison.get("shapes") or budget.shapes
+                page = str(Path(pages) / f"{path_text(path)}.html") if pages else None
+                with contextlib.ExitStack() as former:
+                    looks = _looks(former, root, base, path, what, page=page, audit=audit, options=options)
+                    results.update(looks)  # also what comes before an error
+                    numbers = options["feeds"] or None, options["shapes"] or None
+                    excesses = () if what == "removed" else tuple(budget.excesses(str(root / path), *numbers))
+                    yield ModelChange(path, what, results, excesses=excesses)
+            except Exception as error:  # noqa: BLE001 (whatever one model does, the others are looked at)
+                kind = "" if isinstance(error, OnnxNbError) else f"{type(error).__name__}: "
+                yield ModelChange(path, what, results, error=f"{kind}{error}")
+
+
+def _looks(
+    former: contextlib.ExitStack,
+    root: Path,
+    base: str,
+    path: str,
+    what: What,
+    *,
+    page: str | None,
+    audit: bool,
+    options: Mapping[str, Any],
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what verbs make of a model and its former version, which lasts as long as the stack."""
     import onnx_nb
 
-    root = Path(_git("rev-parse", "--show-toplevel").decode(errors="surrogateescape").rstrip("\n"))
-    for path, what in _changed(root, base, paths):
-        page = str(Path(pages) / f"{path_text(path)}.html") if pages else None
-        now = str(root / path)
-        results: dict[str, dict[str, Any]] = {}
-        try:
-            if not Path(now).resolve().is_relative_to(root.resolve()):
-                message = "it is a link that leads out of the repository."
-                raise OnnxNbError(message, advice="Commit the model itself.")  # noqa: TRY301
-            if what == "added":
-                results["summary"] = VERBS["summary"].build(model=now, page=page).run()
-            if audit and what != "removed":
-                results["audit"] = VERBS["audit"].build(model=now).run()
-            if what != "changed":
-                yield ModelChange(path, what, results)
-                continue
-            with _former(root, base, path) as before:
-                pair = {"reference": before, "candidate": now}
-                results = {"diff": VERBS["diff"].build(**pair).run(), **results}
-                parts = {"Diff": results["diff"]["d"]}
-                if comparison.get("fail"):
-                    results["compare"] = VERBS["compare"].build(**pair, **comparison).run()
-                    parts["Errors"] = results["compare"]["c"]
-                if page:
-                    results["diff"]["page"] = onnx_nb.report(page, parts, title=path)
-                yield ModelChange(path, what, results)
-        except Exception as error:  # noqa: BLE001 (whatever one model does, the others are looked at)
-            kind = "" if isinstance(error, OnnxNbError) else f"{type(error).__name__}: "
-            yield ModelChange(path, what, error=f"{kind}{error}")
+    now = str(root / path)
+    if not Path(now).resolve().is_relative_to(root.resolve()):
+        message = "it is a link that leads out of the repository."
+        raise OnnxNbError(message, advice="Commit the model itself.")
+    if what == "added":
+        yield "summary", VERBS["summary"].build(model=now, page=page).run()
+    if audit and what != "removed":
+        yield "audit", VERBS["audit"].build(model=now).run()
+    if what == "changed":
+        pair = {"reference": former.enter_context(_former(root, base, path)), "candidate": now}
+        diff = VERBS["diff"].build(**pair).run()
+        yield "diff", diff
+        parts = {"Diff": diff["d"]}
+        if options["fail"]:
+            compare = VERBS["compare"].build(**pair, **options).run()
+            yield "compare", compare
+            parts["Errors"] = compare["c"]
+        if page:
+            diff["page"] = onnx_nb.report(page, parts, title=path)
+
+
+def _former_feeds(root: Path, base: str, budget: Budget, folder: Path) -> Any:
+    """Write the feeds of a budget, as they are in a revision, into a folder; return what `read_feeds` takes."""
+    targets = {name: folder / "feeds" / name for name in budget.files}
+    for name, target in targets.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write(root, base, name, target)
+        if not target.exists():
+            message = f"{FILE} names the feeds {name}, which {base} does not have."
+            raise OnnxNbError(message, advice="Commit them, or correct the name.")
+    if isinstance(budget.feeds, str):
+        return str(targets[budget.feeds]) if budget.feeds else None
+    return {name: str(targets[file]) for name, file in budget.feeds.items()}
 
 
 def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str, What]]:
@@ -107,7 +151,7 @@ def _data_files(path: Path, *, missing: bool = False) -> list[str]:
     return [file.location for file in audit.files]
 
 
-@contextmanager
+@contextlib.contextmanager
 def _former(root: Path, base: str, path: str) -> Iterator[str]:
     """Write a model of a revision, with its external data, into a temporary folder; return its path."""
     with working_folder() as folder:
@@ -151,11 +195,14 @@ def blocks_of(change: ModelChange) -> list[Any]:
     """Return the blocks of a change."""
     from onnx_nb.cli.document import BLOCKS, Text
 
-    blocks: list[Any] = [Text(f"{path_text(change.path)}: {change.what}", "title")]
+    message = f", {change.results['diff']['d'].message}" if "diff" in change.results else ""
+    blocks: list[Any] = [Text(f"{path_text(change.path)}: {change.what}{message}", "title")]
+    if change.excesses:
+        blocks.append(Text(f"Over its budget: {'; '.join(change.excesses)}", "bad"))
     for verb in _VERBS_SHOWN:
         variables = change.results.get(verb, {})
         if variables and (verb != "audit" or variables["audit"].problems):
-            blocks += BLOCKS[verb](variables)
+            blocks += BLOCKS[verb](variables)[verb == "diff" :]
     return [*blocks, Text(change.error, "bad")] if change.error else blocks
 
 
@@ -165,4 +212,5 @@ def entry_of(change: ModelChange) -> dict[str, Any]:
 
     records = {verb: record(verb, change.results[verb]) if verb in change.results else None for verb in _VERBS_SHOWN}
     error = change.error or None
-    return {"path": path_text(change.path), "what": change.what, "ok": change.ok, "error": error, **records}
+    head = {"path": path_text(change.path), "what": change.what, "ok": change.ok, "error": error}
+    return {**head, "excesses": [*change.excesses], **records}

@@ -154,7 +154,8 @@ def schema() -> dict[str, Any]:
         definitions[verb] = _object({**(_types(kind) if kind else {}), **more, **file}, verb)
         definitions[verb]["properties"]["page"] = text
     parts = {verb: {"anyOf": [_reference(verb), {"type": "null"}]} for verb in ("summary", "diff", "compare", "audit")}
-    model = _object({"path": str, "what": Literal["added", "removed", "changed"], "ok": bool, "error": str | None})
+    what = Literal["added", "removed", "changed"]
+    model = _object({"path": str, "what": what, "ok": bool, "error": str | None, "excesses": list[str]})
     model = {**model, "properties": model["properties"] | parts, "required": [*model["required"], *parts]}
     changes = _object({"base": str, "models": list[Any]}, "changes")
     changes["properties"]["models"]["items"] = model
