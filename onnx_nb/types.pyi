@@ -57,6 +57,8 @@ from onnx_nb.analysis.pytorch.record import Recording as Recording
 from onnx_nb.analysis.pytorch.record import Slot as Slot
 from onnx_nb.analysis.quantize.calibration import Calibration as Calibration
 from onnx_nb.analysis.quantize.calibration import Range as Range
+from onnx_nb.analysis.quantize.sensitivity import LayerEffect as LayerEffect
+from onnx_nb.analysis.quantize.sensitivity import Sensitivity as Sensitivity
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve as ExclusionCurve
 from onnx_nb.analysis.quantize.what_if import ExclusionStep as ExclusionStep
 from onnx_nb.analysis.run.capture import Capture as Capture

@@ -70,6 +70,7 @@ VALID: dict[str, dict[str, Any]] = {
     "report": {"path": PATH, "parts": {"Model": MODEL}},
     "rules": {},
     "run": {"model": MODEL},
+    "sensitivity": {"comparison": ROUNDED},
     "session": {"model": MODEL},
     "show": {"result": MODEL},
     "simplify": {"model": MODEL, "check_n": 1},

@@ -12,6 +12,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
+from onnx_nb.analysis.quantize.sensitivity import effects
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.quantizer_columns import curve_steps
@@ -133,7 +134,7 @@ class ComparisonPanel(LinkedWidget):
 
     def _verbs(self) -> dict[str, Verb]:
         off = {"reproduce", "drill"} - set(self._actions)
-        off |= set() if "float" in self._actions else {"float", "worst", "suggest", "undo"}
+        off |= set() if "float" in self._actions else {"float", "front", "worst", "suggest", "undo"}
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
     def _on_detail(self, call: Call[DetailRequest]) -> Reply:
@@ -191,6 +192,12 @@ class ComparisonPanel(LinkedWidget):
     def _on_suggest(self, call: Call[TargetQualityRequest]) -> Reply:
         nodes = self._what_if.suggestion(call.request.target, progress=call.progress)
         return self._changed(self._what_if.curve(nodes, progress=call.progress))
+
+    def _on_front(self, call: Call[Any]) -> Reply:
+        result = effects(self._what_if, timed=True, progress=call.progress)
+        with self._lock:
+            self._to(result.front)
+        return Reply(result.message)
 
     def _on_undo(self, _call: Call[Any]) -> Reply:
         with self._lock:

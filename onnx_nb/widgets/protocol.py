@@ -313,6 +313,7 @@ VERBS: Final = {
     "drill": VerbType(NameRequest, buffers=("columns",)),
     "float": VerbType(FloatRequest, str),
     "worst": VerbType(EmptyRequest, str),
+    "front": VerbType(EmptyRequest, str),
     "suggest": VerbType(TargetQualityRequest, str),
     "undo": VerbType(EmptyRequest, str),
     "again": VerbType(SkipRequest, str),

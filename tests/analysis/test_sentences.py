@@ -249,6 +249,10 @@ KINDS: dict[str, Callable[[], Any]] = {
     "Range": _range,
     "Reduction": lambda: onnx_nb.reduce(model(0), lambda *_: False, {"x": np.ones(1, np.float32)}),
     "Selection": lambda: select(model(0), [0, 1]),
+    "Sensitivity": lambda: types.Sensitivity(
+        (types.LayerEffect("a", ("n",), math.inf, math.nan, -1e-300),),
+        types.ExclusionCurve((types.ExclusionStep("", (), -math.inf, math.nan, math.nan, 0.0),)),
+    ),
     "Simplification": lambda: onnx_nb.simplify(model(0)),
     "Summary": lambda: onnx_nb.summarize(model(0)),
     "TorchComparison": _torch,

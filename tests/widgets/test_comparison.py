@@ -334,7 +334,9 @@ def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> Non
     assert {*onnx_nb.suggest_exclusion(quantized, sqnr="40 dB")} <= {*panel.curve.nodes()}
     ask("worst")
     assert panel.curve.steps == onnx_nb.types.ExclusionCurve.of(quantized).steps
-    for _ in range(5):
+    assert "at the outputs" in ask("front")
+    assert (panel._steps[0]["name"], panel._steps[0]["seconds"]) == ("", 0.0)
+    for _ in range(6):
         ask("undo")
     assert panel._steps == []
     with pytest.raises(OnnxNbError, match="no quantized region or node"):

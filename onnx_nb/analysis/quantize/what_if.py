@@ -151,6 +151,8 @@ class ExclusionStep:
     Over the axis of the classes: 1 where there are four or more, else the last."""
     top1: float
     """Fraction of the rows of the worst output whose largest value is at the same index."""
+    seconds: float = math.nan
+    """How much longer a run takes than that of the quantized model; NaN if nothing was timed, see `sensitivity`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,7 +215,7 @@ class ExclusionCurve(Table):
         """Return the nodes of the first regions, all if ``count`` is None, for `mixed` and ``nodes_to_exclude``."""
         return [name for step in self.steps[: None if count is None else count + 1] for name in step.nodes]
 
-    _columns = ("regions", "name", "nodes", "sqnr", "kl", "top1")
+    _columns = ("regions", "name", "nodes", "sqnr", "kl", "top1", "seconds")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each step: how many regions and nodes are in float, the region added last, the errors."""
@@ -454,19 +456,19 @@ class WhatIf:
 
     def __init__(self, comparison: Comparison, feeds: Any = None, score: Score | None = None) -> None:
         self._points, self._feeds, self._score = comparison.points, feeds, score
-        self._comparison = comparison
+        self.comparison = comparison
 
     @functools.cached_property
     def mixer(self) -> Mixer:
         """The nodes that can be put back to float; raises `OnnxNbError` if the models are not known or not fit."""
-        if self._comparison.models is None:
+        if self.comparison.models is None:
             raise OnnxNbError("the models of this comparison are not known.", advice="Call compare(…) of both again.")
-        return Mixer(*self._comparison.models, self._points)
+        return Mixer(*self.comparison.models, self._points)
 
     @functools.cached_property
     def runs(self) -> Runs:
         """Runs of mixed models, which share what is already known."""
-        first = [dict(self._comparison.feed or {})]
+        first = [dict(self.comparison.feed or {})]
         feeds = first if self._feeds is None else read_feeds(self.mixer.reference, self._feeds)
         return Runs(self.mixer, feeds, self._score)
 
@@ -493,7 +495,7 @@ class WhatIf:
     def always_quantized(self) -> dict[str, str]:
         """Return the names of quantized points that cannot be put back to float, and why not."""
         names = [point.name for point in self._points if point.quantizers]
-        if self._comparison.models is None:
+        if self.comparison.models is None:
             why = "To put regions back to float, compare both models again: this comparison does not have them."
             return dict.fromkeys(names, why)
         try:

@@ -79,7 +79,7 @@ def curve_steps(curve: ExclusionCurve | None) -> list[dict[str, Any]]:
     steps = () if curve is None else curve.steps
     return [
         {"name": step.name, "nodes": list(step.nodes)}
-        | {name: _finite(getattr(step, name)) for name in ("sqnr", "kl", "top1")}
+        | {name: _finite(getattr(step, name)) for name in ("sqnr", "kl", "top1", "seconds")}
         for step in steps
     ]
 

@@ -490,6 +490,21 @@ describe("the panel of a quantized candidate", () => {
     expect(curve().textContent).toContain("Nothing is in float");
   });
 
+  it("finds what gains most for its time, and has a column of times only where they are known", () => {
+    const calls: unknown[] = [];
+    show(pointsOf({ quantized: true }), options(calls));
+    tab("In float (2)");
+    buttonIn(root, "Best for its time").click();
+    expect(calls).toEqual([["front", {}]]);
+    expect(tableIn("Regions in float").textContent).not.toContain("Time");
+    const seconds = [0, -12.5e-6, 3e-3];
+    show(pointsOf({ quantized: true }), { steps: STEPS.map((step, at) => ({ ...step, seconds: seconds[at] })) });
+    tab("In float (2)");
+    const rows = rowsOf("Regions in float").map((row) => row.textContent);
+    expect(rows[1]).toContain("−12.5 µs");
+    expect(rows[2]).toContain("+3");
+  });
+
   it("says why a region cannot be put back to float instead of offering it", async () => {
     show(pointsOf({ quantized: true, fixed: "No pair rounds this." }), options());
     tab("Scales (2)");

@@ -7,7 +7,7 @@ import { ErrorPlot, INFINITE } from "../charts/errorplot.ts";
 import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
 import type { FloatRequest, TargetQualityRequest } from "../protocol/wire.ts";
-import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.ts";
+import { countOf, formatNumber, integer, magnitude, seconds } from "../scene/formatting.ts";
 import { button, choice, copyButton, el, elide, facts, fillings, on, paneHead, svg } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import type { OnProgress, TaskBar } from "../ui/task.ts";
@@ -20,11 +20,13 @@ export interface FloatStep {
   readonly sqnr: number | string;
   readonly kl: number | string;
   readonly top1: number | string;
+  /** more than a run of the quantized model takes; NaN if it was not timed */
+  readonly seconds?: number | string;
 }
 
 /** Changes what is in float, and returns a message. */
 export type FloatChange = (
-  verb: "float" | "worst" | "suggest" | "undo",
+  verb: "float" | "worst" | "front" | "suggest" | "undo",
   parameters: FloatRequest | TargetQualityRequest | Record<string, never>,
   signal: AbortSignal,
   progress: OnProgress,
@@ -231,6 +233,7 @@ export function createWhatIf(
           act("Worst first", "Put all regions back, the worst first, and measure the outputs after each", () =>
             run("Putting regions back to float…", "worst"),
           ),
+          act("Best for its time", FRONT, () => run("Measuring what each layer gains and costs…", "front")),
           el("span.onnx-nb-row", field, act("Suggest", "Find few nodes with which the outputs reach this", suggest)),
           act("Undo", "Back to what was in float before", () => run("Going back…", "undo")),
         ];
@@ -297,12 +300,16 @@ export function createWhatIf(
 }
 
 const nameOf = (step: FloatStep): string => step.name || "all quantized";
-const measure = (steps: readonly FloatStep[], key: (typeof MEASURES)[number][0]): Float64Array =>
+const FRONT = "Profile both models, and find the layers that gain most for the time they cost";
+const TIME = "How much longer a run takes than that of the quantized model, by the kernels of both";
+const signedTime = (x: number): string => `${x > 0 ? "+" : x < 0 ? "−" : ""}${seconds(Math.abs(x), 3)}`;
+const measure = (steps: readonly FloatStep[], key: (typeof MEASURES)[number][0] | "seconds"): Float64Array =>
   Float64Array.from(steps, (step) => Number(step[key]));
 
 /** Creates a table of the regions in the order in which they came to be in float. */
 function stepsTable(steps: readonly FloatStep[], onChoose: (row: number) => void, signal: AbortSignal): Table {
   const places = Float64Array.from(steps, (_, row) => row);
+  const times = measure(steps, "seconds");
   return new Table(
     {
       label: "Regions in float",
@@ -315,6 +322,7 @@ function stepsTable(steps: readonly FloatStep[], onChoose: (row: number) => void
         numbers("sqnr", "SQNR dB", [72, 0.4], measure(steps, "sqnr"), (x) => figure("sqnr", x)),
         numbers("kl", "KL", [64, 0.4], measure(steps, "kl"), magnitude),
         numbers("top1", "Top-1", [64, 0.4], measure(steps, "top1"), percent),
+        ...(times.every(Number.isNaN) ? [] : [numbers("time", "Time", [72, 0.4], times, signedTime, { hint: TIME })]),
       ],
       onChoose,
     },

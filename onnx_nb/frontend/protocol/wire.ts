@@ -289,6 +289,7 @@ export interface Verbs {
   readonly drill: readonly [NameRequest, null];
   readonly float: readonly [FloatRequest, string];
   readonly worst: readonly [Record<string, never>, string];
+  readonly front: readonly [Record<string, never>, string];
   readonly suggest: readonly [TargetQualityRequest, string];
   readonly undo: readonly [Record<string, never>, string];
   readonly again: readonly [SkipRequest, string];
