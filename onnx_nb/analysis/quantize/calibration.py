@@ -425,12 +425,14 @@ def _sqnr(histogram: Histogram, zeros: int, low: float, high: float) -> float:
     edges, counts = histogram.edges, histogram.counts.astype(np.float64)
     if 0 <= -histogram.first < len(counts):
         counts[-histogram.first] -= zeros  # 0 is a level
+    places = np.flatnonzero(counts)
     # in units of the scale, whose squares do not overflow
+    starts, ends = edges[places] / scale, edges[places + 1] / scale
     steps = (np.arange(_INSIDE) + 0.5) / _INSIDE
-    values = edges[:-1, None] / scale + (edges[1:] / scale - edges[:-1] / scale)[:, None] * steps
+    values = starts[:, None] + (ends - starts)[:, None] * steps
     zero = round(-low / scale)
     noise = values - (np.clip(np.rint(values) + zero, 0, 255) - zero)
-    signal, errors = (float(counts @ np.square(array).mean(axis=1)) for array in (values, noise))
+    signal, errors = (float(counts[places] @ np.einsum("bi,bi->b", array, array)) for array in (values, noise))
     return 10 * math.log10(signal / errors) if errors and signal else math.inf
 
 

@@ -110,9 +110,9 @@ class Histogram:
         counts = np.zeros(high - low + 1, np.int64)
         for part in parts:
             step = exponent - part.exponent  # up to 2,000 bits, by which numpy cannot shift
-            start, stop = part.first >> step, part.first + len(part.counts) - 1 >> step
-            begins = [max((place << step) - part.first, 0) for place in range(start, stop + 1)]
-            counts[start - low : stop - low + 1] += np.add.reduceat(part.counts, begins)
+            start = part.first >> step
+            begins = [0, *range((start + 1 << step) - part.first, len(part.counts), 1 << step)]
+            counts[start - low : start - low + len(begins)] += np.add.reduceat(part.counts, begins)
         return Histogram(exponent, low, counts)
 
     __or__ = merge
