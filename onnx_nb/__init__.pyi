@@ -54,6 +54,7 @@ from onnx_nb.notebook.report import report as report
 from onnx_nb.widgets.audit import AuditPanel as AuditPanel
 from onnx_nb.widgets.capture import CapturePanel as CapturePanel
 from onnx_nb.widgets.comparison import ComparisonPanel as ComparisonPanel
+from onnx_nb.widgets.decoding import DecodingPanel as DecodingPanel
 from onnx_nb.widgets.diff import DiffPanel as DiffPanel
 from onnx_nb.widgets.graph import ModelGraph as ModelGraph
 from onnx_nb.widgets.graph import ModelView as ModelView

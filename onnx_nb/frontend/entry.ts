@@ -8,6 +8,7 @@ import { Channel } from "./protocol/channel.ts";
 import { pagePart, textOf, type WidgetModel } from "./protocol/model.ts";
 import css from "./style/index.css";
 import { comparisonPage, comparisonWidget } from "./widgets/comparison.ts";
+import { decodingPage, decodingWidget } from "./widgets/decoding.ts";
 import { graphPage, graphWidget } from "./widgets/graph.ts";
 import { fillRoot, type Mount, mount, type Page, rootIn, style, type View, type Widget } from "./widgets/mount.ts";
 import { diffPage, diffWidget, simplificationPage, simplificationWidget } from "./widgets/pair.ts";
@@ -19,6 +20,7 @@ import { auditPage, auditWidget, capturePage, captureWidget, summaryPage, summar
 const KINDS: Readonly<Record<string, readonly [Widget, Page]>> = {
   capture: [captureWidget, capturePage],
   comparison: [comparisonWidget, comparisonPage],
+  decoding: [decodingWidget, decodingPage],
   external_data: [auditWidget, auditPage],
   graph: [graphWidget, graphPage],
   pair: [diffWidget, diffPage],

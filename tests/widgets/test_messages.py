@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import onnx_nb
 from onnx_nb import OnnxNbError
 from onnx_nb.widgets._base import OnnxWidget, SharedCode, static_text
+from tests.analysis.generate import packages
 from tests.depth import DEPTH
 from tests.widgets.test_panels import LOG
 
@@ -38,6 +39,7 @@ def model() -> onnx_nb.Model:
     return onnx_nb.load(onnx.parser.parse_model(LOG))
 
 
+DECODER = packages.decoder(1)
 EXAMPLES = 3 * DEPTH
 """Random messages for each request."""
 
@@ -47,6 +49,9 @@ WIDGETS: dict[str, Callable[[], OnnxWidget]] = {
     "CapturePanel": lambda: onnx_nb.CapturePanel(onnx_nb.capture(model()), graph=onnx_nb.ModelGraph(model())),
     "ComparisonPanel": lambda: onnx_nb.ComparisonPanel(comparison()),
     "ProfilePanel": lambda: onnx_nb.ProfilePanel(onnx_nb.profile(model(), runs=1, warmup=0, threads=1)),
+    "DecodingPanel": lambda: onnx_nb.DecodingPanel(
+        onnx_nb.compare_decoding(packages.decoder(1), packages.decoder(1), [3, 4], 1)
+    ),
     "DiffPanel": lambda: onnx_nb.DiffPanel(model(), model()),
     "SimplificationPanel": lambda: onnx_nb.SimplificationPanel(onnx_nb.simplify(model(), trace=True)),
     "AuditPanel": lambda: onnx_nb.AuditPanel(model()),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,7 +23,7 @@ from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.compare.quantization import quantizes
 from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text
-from onnx_nb.analysis.generate.decode import last_logits, prompt_of
+from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
 from onnx_nb.analysis.generate.loop import Loop
 from onnx_nb.analysis.graph.graph import Graph
@@ -67,7 +67,7 @@ class StepResult(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DecodingComparison(Table, Displayed):
+class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
     """A candidate beside a reference at every step, teacher-forced. Made by `compare_decoding`."""
 
     name: str
@@ -90,6 +90,7 @@ class DecodingComparison(Table, Displayed):
     tokens: NDArray[np.int64]
     """int64 [batch, n]: what both read, the prompt and what the reference chose."""
     _mask: NDArray[np.int64]
+    _candidate: Model
     _loops: tuple[Loop, ...]
     """Those of the reference and of the candidate, if both are models."""
 
@@ -171,6 +172,16 @@ class DecodingComparison(Table, Displayed):
             is_tie = step.margin < step.difference and not off
             rows.append({**step._asdict(), "near tie": is_tie, "part": part, "error": error})
         return rows
+
+    @property
+    def can_drill(self) -> bool:
+        """Whether both sides are models, whose operations `drill` compares."""
+        return bool(self._loops)
+
+    def texts(self, tokens: Iterable[int]) -> list[str]:
+        """Return what tokens say, where the candidate has a tokenizer; empty texts else."""
+        tokenizer = tokenizer_of(self._candidate)
+        return [tokenizer.decode([token]) if tokenizer else "" for token in tokens]
 
     def drill(self, step: int, *, progress: Progress | None = None) -> Comparison:
         """Compare the operations of a step, each by itself: `compare` of both models on the reference's feeds of it.
@@ -306,7 +317,7 @@ def compare_decoding(
     sizes, places = np.asarray(errors, np.float64).reshape(shape), np.asarray(faults, np.int64).reshape(shape)
     attention, other = tuple(stem.window for stem in stems), tuple(map(reference_side.window, stems))
     loops = (reference_side.loop, loop) if isinstance(reference_side, _ModelSide) else ()
-    about = cache_faults, has_quantization, notes, tokens, mask, loops
+    about = cache_faults, has_quantization, notes, tokens, mask, model, loops
     comparison = DecodingComparison(model.name, tuple(results), labels, sizes, places, attention, other, *about)
     is_clear = stems and not has_quantization and comparison.first_fault is None and "mixer" not in "".join(labels)
     if ids is not None or not is_clear or "attention_mask" not in loop.inputs:

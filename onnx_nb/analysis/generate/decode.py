@@ -93,7 +93,7 @@ class Decoding(Table, Displayed):
         """Return the best tokens of a step, each with its logit and its text (empty without a tokenizer)."""
         numbers = self.logits[row, self._checked(step)]
         best = np.argsort(-numbers, kind="stable")[:k].tolist()
-        tokenizer = _tokenizer(self.model)
+        tokenizer = tokenizer_of(self.model)
         return [(token, float(numbers[token]), tokenizer.decode([token]) if tokenizer else "") for token in best]
 
     def feeds(self, step: int) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def decode(
     if not seconds:
         raise OnnxNbError("nothing was decoded: it was interrupted.")
     work.finished()
-    tokenizer = _tokenizer(source)
+    tokenizer = tokenizer_of(source)
     text = tuple(tokenizer.decode(row) for row in tokens.tolist()) if tokenizer else ()
     table = np.stack(logits, axis=1) if logits else np.zeros((len(prompt), 0, 0), np.float32)
     return Decoding(source, prompt, mask, tokens, table, tuple(seconds), states, text, interruption, loop, others)
@@ -237,7 +237,7 @@ def prompt_of(model: Model, loop: Loop, ids: Any) -> tuple[NDArray[np.int64], ND
         message = f"{model.name} has no input for tokens: its inputs are {', '.join(map(quoted, loop.inputs))}."
         raise FeedError(message, advice="Use onnx_nb.session(model, state={…}) for a loop of your own.")
     if isinstance(ids, str):
-        tokenizer = _tokenizer(model)
+        tokenizer = tokenizer_of(model)
         if tokenizer is None:
             message = f"{model.name} has no tokenizer that can be read, and the prompt is text."
             raise FeedError(message, advice="Give token ids, or pip install onnx-nb[text] and load the folder.")
@@ -266,7 +266,7 @@ def _ends(model: Model) -> frozenset[int]:
     return frozenset(token for token in (end if isinstance(end, list) else [end]) if isinstance(token, int))
 
 
-def _tokenizer(model: Model) -> Any:
+def tokenizer_of(model: Model) -> Any:
     """Return the tokenizer of a package; ``None`` if it has none, or the library is not installed."""
     path = model.folder / "tokenizer.json" if isinstance(model, Package) else None
     if path is None or not path.is_file():

@@ -39,6 +39,10 @@ export interface TilesOptions {
   /** index of the color of a row in `categories` */
   readonly color: (row: number) => number;
   readonly categories: readonly string[];
+  /** a color that is of no category */
+  readonly shade?: (row: number, theme: Theme) => string;
+  /** rows from one to the one below it, by keyboard */
+  readonly stride?: number;
   readonly describe: (row: number) => string;
   readonly onChoose: (row: number) => void;
   /** dragging over a range shows only that */
@@ -149,7 +153,7 @@ export class Tiles {
   #draw(pen: Pen): void {
     const { tiles, texts = [], lines = [] } = this.#arrangement;
     const theme = this.#look;
-    const { color } = this.#options;
+    const { color, shade } = this.#options;
     pen.font = `11px ${theme.font}`;
     pen.textBaseline = "middle";
     for (const [x0, y0, x1, y1, bold] of lines) {
@@ -165,7 +169,8 @@ export class Tiles {
     for (const { row, x, y, w, h, depth = 0 } of tiles) {
       const dim = this.#lit !== null && row >= 0 && !this.#lit.has(row);
       pen.globalAlpha = row < 0 ? 1 : dim ? 0.18 : row === this.#hoveredRow ? 1 : 0.82;
-      pen.fillStyle = row < 0 ? theme.scopes[depth % 2] : (theme.categories[color(row)] ?? theme.dim);
+      pen.fillStyle =
+        row < 0 ? theme.scopes[depth % 2] : (shade?.(row, theme) ?? theme.categories[color(row)] ?? theme.dim);
       const gap = w > 3 && h > 3 ? 1 : 0;
       pen.fillRect(x, y, Math.max(w - gap, 0.6), Math.max(h - gap, 0.6));
       if (row >= 0) continue;
@@ -175,7 +180,7 @@ export class Tiles {
     }
     pen.globalAlpha = 1;
     for (const { row, x, y, w, h, label } of tiles) {
-      if (w < ROOM || h < 11 || label === "" || (this.#lit !== null && row >= 0 && !this.#lit.has(row))) continue;
+      if (w < Math.min(ROOM, 8 + 7 * label.length) || h < 11 || label === "" || (this.#lit !== null && row >= 0 && !this.#lit.has(row))) continue;
       const text = fitText(pen, label, w - 8);
       if (text === "") continue;
       pen.fillStyle = row < 0 ? theme.dim : theme.dark ? "#0d1117" : "#ffffff";
@@ -201,7 +206,7 @@ export class Tiles {
   #describe(): void {
     const row = this.#chosenRow;
     this.element.setAttribute("aria-valuenow", String(Math.max(1, row + 1)));
-    this.element.setAttribute("aria-valuetext", row < 0 ? "no kernel chosen" : this.#options.describe(row));
+    this.element.setAttribute("aria-valuetext", row < 0 ? "nothing chosen" : this.#options.describe(row));
   }
 
   #pick(row: number): void {
@@ -268,10 +273,12 @@ export class Tiles {
       this.#drag = null;
     });
     on(element, "dblclick", signal, () => this.#zoom());
+    const { stride = 1 } = this.#options;
     const step = (by: number): void => {
       const rows = [...new Set(this.#arrangement.tiles.map(({ row }) => row).filter((row) => row >= 0))];
       if (rows.length === 0) return;
       const at = rows.indexOf(this.#chosenRow);
+      if (Math.abs(by) === stride && stride > 1 && rows[at + by] === undefined) return;
       this.#pick(rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))]);
     };
     const scale = (factor: number): void => {
@@ -282,9 +289,9 @@ export class Tiles {
     };
     const keys: Readonly<Record<string, () => void>> = {
       ArrowRight: () => step(1),
-      ArrowDown: () => step(1),
+      ArrowDown: () => step(stride),
       ArrowLeft: () => step(-1),
-      ArrowUp: () => step(-1),
+      ArrowUp: () => step(-stride),
       Home: () => step(-Infinity),
       End: () => step(Infinity),
       "+": () => scale(0.5),

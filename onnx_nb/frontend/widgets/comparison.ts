@@ -17,6 +17,40 @@ function packedOr(points: Points, ask: LoadDetail): LoadDetail {
   };
 }
 
+/** Shows a comparison of what is inside of a point or a step in place of the panel, with a button that leads back. */
+export function createDrilling(
+  root: HTMLElement,
+  height: number,
+  text: string,
+  onBack: () => void,
+  signal: AbortSignal,
+) {
+  const drilling = {
+    view: null as ComparisonView | null,
+    /** Shows packed points, and returns "". */
+    async show(bytes: Uint8Array, ask: LoadDetail, abort: AbortSignal): Promise<string> {
+      const inside = new Points(await unpack(bytes));
+      if (abort.aborted) return "";
+      const children = [...root.childNodes];
+      const closing = new AbortController();
+      signal.addEventListener("abort", () => closing.abort(), { once: true });
+      const go = (): void => {
+        closing.abort();
+        drilling.view = null;
+        root.replaceChildren(...children);
+        onBack();
+        root.querySelector<HTMLElement>(".onnx-nb-act")?.focus();
+      };
+      const options = { height, detail: packedOr(inside, ask), back: { text, go } };
+      drilling.view = createComparison(root, inside, options, closing.signal);
+      root.querySelector("button")?.focus(); // the button that leads back
+      if (inside.about.notable >= 0) drilling.view.choose(inside.text("name", inside.about.notable));
+      return "";
+    },
+  };
+  return drilling;
+}
+
 export const comparisonWidget = sharing(
   async (part) => new Points(await part("columns")),
   (points, model, channel, root, signal) => {
@@ -28,27 +62,9 @@ export const comparisonWidget = sharing(
       async (row, abort): Promise<Details> =>
         detailsOf(await unpack(await channel.bytes("detail", { row, inside }, { signal: abort })));
 
-    let drillView: ComparisonView | null = null;
-    const drill: NonNullable<ComparisonOptions["drill"]> = async (name, abort, progress) => {
-      const inside = new Points(await unpack(await channel.bytes("drill", { name }, { signal: abort, progress })));
-      if (abort.aborted) return "";
-      const children = [...root.childNodes];
-      const closing = new AbortController();
-      signal.addEventListener("abort", () => closing.abort(), { once: true });
-      const go = (): void => {
-        closing.abort();
-        drillView = null;
-        root.replaceChildren(...children);
-        view.redraw();
-        root.querySelector<HTMLElement>(".onnx-nb-act")?.focus();
-      };
-      const back = { text: "← All points", go };
-      const detail = packedOr(inside, detailIn(name));
-      drillView = createComparison(root, inside, { height, detail, back }, closing.signal);
-      root.querySelector("button")?.focus(); // the button that leads back
-      if (inside.about.notable >= 0) drillView.choose(inside.text("name", inside.about.notable));
-      return "";
-    };
+    const drilling = createDrilling(root, height, "← All points", () => view.redraw(), signal);
+    const drill: NonNullable<ComparisonOptions["drill"]> = async (name, abort, progress) =>
+      drilling.show(await channel.bytes("drill", { name }, { signal: abort, progress }), detailIn(name), abort);
     const view = createComparison(
       root,
       points,
@@ -79,7 +95,7 @@ export const comparisonWidget = sharing(
     const putMetric = bindTrait<string>(model, "metric", view.setMetric, signal);
     bindLink(model, channel, view.setLink, signal);
     bindTrait<readonly FloatStep[]>(model, "_steps", view.setSteps, signal);
-    markDrawn(root, signal, () => (drillView ?? view).redraw());
+    markDrawn(root, signal, () => (drilling.view ?? view).redraw());
   },
 );
 
