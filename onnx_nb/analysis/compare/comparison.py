@@ -405,9 +405,9 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             limits = sizes / [_rounding(point) for point in self.points]
             ratios = np.where(ratios < OUTLIER_FACTOR, np.minimum(ratios, limits), ratios)
             for place, point in enumerate(self.points):
-                # what a sound quantizer of its own costs needs no other reason
-                cost = max((q.relative for q in point.quantizers if q.name == point.name and not q.fault), default=0.0)
-                if sizes[place] < 2 * cost:
+                # what a sound quantizer of its own costs needs no other reason, nor do a few values beyond a range
+                sound = [q for q in point.quantizers if (q.name == point.name or q.strays) and not q.fault]
+                if sizes[place] < 2 * max((q.relative for q in sound), default=0.0):
                     ratios[place] = min(ratios[place], 1.0)
                 # its error may be small beside the values
                 if sizes[place] > 0 and (faulty := point.faulty) is not None:
@@ -604,8 +604,10 @@ _COLUMNS: Final = (
 
 def _rounding(point: Point) -> float:
     """Return the relative isolated error up to which rounding explains it."""
+    # a few values beyond a calibrated range are usual, and of 16 bits they cost more than all rounding
+    clipping = max((q.relative for q in point.quantizers if q.strays and not q.fault), default=0.0)
     # attributes are float32, such as an epsilon, also where values are more precise
-    return max(ROUNDING_ULPS * _unit(point), MEDIAN_FLOOR, point.precision)
+    return max(ROUNDING_ULPS * _unit(point), MEDIAN_FLOOR, point.precision, clipping)
 
 
 def _unit(point: Point) -> float:

@@ -30,7 +30,7 @@ from onnx_nb.analysis.compare.rounding import (
 )
 from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
 from onnx_nb.analysis.formatting import quoted, ratio_text, share_text
-from onnx_nb.analysis.graph.operators import facts, variants
+from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attributes, listed
 
 if TYPE_CHECKING:
@@ -332,6 +332,7 @@ def activations(
             site = _Site(value, scales[value][0], numbers * 2)
         if site is None or (array := arrays[site.value]()).dtype.kind != "f" or not array.size:
             continue
+        array = np.clip(array, *_ends_behind(graph, node))
         quantizer = _activation(graph, node, site, array, is_shared=site.scale_name in scale_names)
         if quantizer is not None:
             quantizers[node] = quantizer
@@ -378,6 +379,22 @@ def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> _Site | None
             then[place - 1] = missing[place - 1] if constant is None else constant
     axis = int(attributes(graph.nodes[node]).get("axis", 1))
     return _Site(value, graph.value_names[input_of(graph, node, 1)], (scale, zero, *then), axis)
+
+
+def _ends_behind(graph: Graph, node: int) -> tuple[float, float]:
+    """Return the ends at which all that reads the rounded values clips them anyway, as a Relu does at 0."""
+    ends, outputs = list[tuple[float, float]](), set(graph.outputs.tolist())
+    for back in graph.consumers(int(graph.node_outputs(node)[0])).tolist():
+        value = int(graph.node_outputs(back)[0])
+        for reader in graph.consumers(value).tolist() if graph.op_type(back) == "DequantizeLinear" else ():
+            if graph.op_type(reader) not in names_where("clips") or value in outputs:
+                return -math.inf, math.inf
+            given = attributes(graph.nodes[reader])
+            least, most = (constant_of(graph, reader, place) for place in (1, 2))
+            low = 0.0 if graph.op_type(reader) == "Relu" else given.get("min", -math.inf) if least is None else least
+            high = given.get("max", math.inf) if most is None else most
+            ends.append((float(low), float(high)))
+    return min((low for low, _ in ends), default=-math.inf), max((high for _, high in ends), default=math.inf)
 
 
 def _activation(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_shared: bool) -> Quantizer | None:

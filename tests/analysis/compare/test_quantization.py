@@ -650,3 +650,44 @@ def test_made_up_feeds_beyond_the_calibrated_ranges_fail_nothing() -> None:
     # given feeds are judged, wherever they lie
     feeds = {"x": 10 * feeds["x"]}
     assert [point.name for point in onnx_nb.compare(exact, rounded, feeds).failed(sqnr="< 30 dB")] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "fault"),
+    [
+        ("Relu(d)", ""),
+        ("Clip(d, zero, six)", ""),
+        ("Clip(d)", "clipping"),
+        ("Clip(d, , six)", "clipping"),
+        ("Neg(d)", "clipping"),
+    ],
+)
+def test_values_that_an_activation_cuts_anyway_are_not_clipped_by_rounding(reader: str, fault: str) -> None:
+    # as AIMET leaves it: the range of the activation at the convolution in front of it
+    head = '<ir_version: 8, opset_import: ["": 17]> g (float[4, 32] x) => (float[4, 32] y)'
+    ends = "float zero = {0}, float six = {6}, float two = {2}"
+    exact = onnx.parser.parse_model(f"{head} <{ends}> {{ m = Mul(x, two)  y = {reader.replace('d', 'm', 1)} }}")
+    rough = onnx.parser.parse_model(f"""{head} <{ends}, float s = {{0.0236}}, uint8 z = {{0}}> {{
+        m = Mul(x, two)  q = QuantizeLinear(m, s, z)  d = DequantizeLinear(q, s, z)  y = {reader} }}""")
+    feeds = {"x": np.random.default_rng(0).uniform(-3, 3, (4, 32)).astype(np.float32)}
+    c = onnx_nb.compare(exact, rough, feeds)
+    (quantizer,) = c.quantizers
+    assert (quantizer.name, quantizer.fault) == ("m", fault)
+    assert (c.first_divergent() is None) == (not fault)
+
+
+@pytest.mark.parametrize(
+    ("scale", "best"), [(1 / 128, 1 / 64), (1 / 64, 1 / 64), (1 / 16, 1 / 64), (0.02, 1.01 / 127.5)]
+)
+def test_a_scale_that_is_a_power_of_two_is_judged_by_others(scale: float, best: float) -> None:
+    head = '<ir_version: 8, opset_import: ["": 17]> g (float[1, 4096] x) => (float[1, 4096] y)'
+    exact = onnx.parser.parse_model(f"{head} {{ h = Neg(x)  y = Exp(h) }}")
+    rough = onnx.parser.parse_model(f"""{head} <float s = {{{scale}}}, int8 z = {{0}}> {{
+        h = Neg(x)  q = QuantizeLinear(h, s, z)  d = DequantizeLinear(q, s, z)  y = Exp(d) }}""")
+    values = np.linspace(-1.01, 1.01, 4096, dtype=np.float32)  # 1/128 is too small for them
+
+    def error(step: float) -> float:
+        return float(np.linalg.norm(values - np.clip(np.rint(values / step), -128, 127) * step))
+
+    (quantizer,) = onnx_nb.compare(exact, rough, {"x": values.reshape(1, -1)}).quantizers
+    assert quantizer.excess == pytest.approx(max(error(scale) / error(best), 1.0), rel=0.02)
