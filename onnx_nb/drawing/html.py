@@ -85,7 +85,7 @@ def bake(
 ) -> bytes:
     """Return the packed replies of a page without a kernel to clicks on nodes, scopes and tensors.
 
-    With ``statistics`` every weight is read, and ``limit`` bytes of statistics are kept: those of ``captured``, then
+    With ``statistics`` every weight is read, and ``limit`` bytes of statistics are kept: those of ``capture``, then
     those of the largest weights; the page names the others. ``shown_overlay`` colors the page when it opens.
     """
     replies, arrays = _replies(model, capture, stage(progress, 0.0, 0.0) if statistics else progress)

@@ -25,7 +25,7 @@ from onnx_nb.analysis.arguments import check_choice, known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Kind, Which
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import count_text, number_text, printable, quoted, shortened
+from onnx_nb.analysis.formatting import count_text, decibels_text, number_text, printable, quoted, shortened
 from onnx_nb.analysis.quantize.calibration import Calibration, marked_histogram
 from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.run.statistics import Histogram, LogHistogram
@@ -340,7 +340,7 @@ def _summary(point: Point, errors: ErrorStats) -> str:
         metrics = (
             f"max |Δ| {number_text(errors.max_abs, 2)}",
             f"RMSE {number_text(errors.rmse, 2)}",
-            f"SQNR {errors.sqnr:.1f} dB".replace("-", "−"),
+            f"SQNR {decibels_text(errors.sqnr)}",
             f"outside tolerance {errors.outside_fraction:.2%}",
         )
         # a metric stays on one line

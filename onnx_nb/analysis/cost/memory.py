@@ -110,7 +110,7 @@ def caches(inference: Inference) -> tuple[Cache, ...]:
     """Return the caches among the inputs, one for each symbol of a length; the one that grows fastest first.
 
     An input belongs to a cache if its name has "past" or "cache" and it has three axes or more, of which one, not the
-    first (the batch), is a symbol. Its length may be bound in ``found``.
+    first (the batch), is a symbol. Its length may be bound in ``inference``.
     """
     graph = inference.graph
     members: dict[str, list[tuple[str, int, list[str]]]] = {}

@@ -95,7 +95,7 @@ def _size(net: KnownGraph, value: int, axis: int, depth: int) -> Size:
 
 
 def _traced(net: KnownGraph, op: Op, rank: int, unknown: Unknown, depth: int) -> Size:
-    """Return the origin of a dimension of a node's output of a given rank; `own` if unknown."""
+    """Return the origin of a dimension of a node's output of a given rank; `unknown` if unknown."""
     place = unknown.place - rank
     if op.op_type == "MatMul" and any(len(net.shape(value) or ()) < 2 for value in op.inputs):
         return unknown
