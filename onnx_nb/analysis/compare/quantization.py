@@ -367,9 +367,12 @@ def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> _Site | None
     backs.sort(key=lambda reader: int(graph.node_outputs(reader)[0]) not in arrays)
     # the dequantized value first: where an activation is part of the range, what is read is not yet right
     candidates = [*(int(graph.node_outputs(reader)[0]) for reader in backs), read]
-    value = next((v for v in candidates if v in arrays), -1)
+    value = next((v for v in candidates if v in arrays), read)
     scale, zero = (constant_of(graph, node, place) for place in (1, 2))
-    if value < 0 or scale is None:
+    # another shape that only the candidate has is rounded as the value that it is made of
+    while value not in arrays and scale is not None and scale.size == 1 and (maker := _maker(graph, value)) >= 0:
+        value = input_of(graph, maker, 0) if "view" in facts(graph.op_type(maker)).traits else -1
+    if value not in arrays or scale is None:
         return None
     zero = np.zeros(1, np.uint8) if zero is None else zero
     then = [scale, zero]

@@ -51,14 +51,12 @@ class Sensitivity(Table, Displayed):
     def message(self) -> str:
         """The layer that gains most, and the last choice that costs no time."""
         first, steps = self.layers[0], self.front.steps
-        word = "costs" if first.seconds > 0 else "saves"
-        cost = "" if math.isnan(first.seconds) else f" and {word} {duration_text(abs(first.seconds))} a run"
+        cost = f" and {'costs' if first.seconds > 0 else 'saves'} {duration_text(abs(first.seconds))} a run"
         text = f"{decibels_text(steps[0].sqnr)} at the outputs; {quoted(first.layer)} in float gains"
-        text = f"{text} {decibels_text(first.gain)}{cost}"
+        text = f"{text} {decibels_text(first.gain)}{'' if math.isnan(first.seconds) else cost}"
         count = sum(step.seconds <= 0 for step in steps) - 1
         if count > 0:
-            many = count_text(len(self.front.nodes(count)), "node")
-            free = steps[count]
+            many, free = count_text(len(self.front.nodes(count)), "node"), steps[count]
             text += f"; {many} in float give {decibels_text(free.sqnr)} and save {duration_text(-free.seconds)}"
         return f"{text}."
 
@@ -76,8 +74,7 @@ class Sensitivity(Table, Displayed):
             (e.layer, f"{len(e.nodes):,}", number_text(e.alone, 3), number_text(e.gain, 2), _signed(e.seconds))
             for e in self.layers
         ]
-        heads = ("Layer", "Nodes", "Alone, dB", "Gain in float, dB", "Time in float")
-        tables = [StillTable(heads, rows, "layer")]
+        tables = [StillTable(("Layer", "Nodes", "Alone, dB", "Gain in float, dB", "Time in float"), rows, "layer")]
         choices = [
             (f"{row['nodes']:,}", row["name"] or "none", number_text(row["sqnr"], 3), _signed(row["seconds"]))
             for row in self.front.rows()

@@ -180,7 +180,8 @@ export class Tiles {
     }
     pen.globalAlpha = 1;
     for (const { row, x, y, w, h, label } of tiles) {
-      if (w < Math.min(ROOM, 8 + 7 * label.length) || h < 11 || label === "" || (this.#lit !== null && row >= 0 && !this.#lit.has(row))) continue;
+      const least = Math.min(ROOM, 8 + 7 * label.length);
+      if (w < least || h < 11 || label === "" || (this.#lit !== null && row >= 0 && !this.#lit.has(row))) continue;
       const text = fitText(pen, label, w - 8);
       if (text === "") continue;
       pen.fillStyle = row < 0 ? theme.dim : theme.dark ? "#0d1117" : "#ffffff";

@@ -691,3 +691,21 @@ def test_a_scale_that_is_a_power_of_two_is_judged_by_others(scale: float, best: 
 
     (quantizer,) = onnx_nb.compare(exact, rough, {"x": values.reshape(1, -1)}).quantizers
     assert quantizer.excess == pytest.approx(max(error(scale) / error(best), 1.0), rel=0.02)
+
+
+def test_what_is_rounded_in_another_shape_is_judged_by_its_values() -> None:
+    # as Quark rounds the input of a MatMul that it makes a Gemm
+    head = '<ir_version: 8, opset_import: ["": 17]> g (float[2, 4, 8] x) => (float[2, 4, 8] y)'
+    exact = onnx.parser.parse_model(f"{head} {{ m = MatMul(x, w)  y = Tanh(m) }}")
+    rough = onnx.parser.parse_model(f"""{head} <float s = {{0.01}}, int8 z = {{0}}, int64[2] flat = {{8, 8}},
+        int64[3] back = {{2, 4, 8}}> {{ r = Reshape(x, flat)  q = QuantizeLinear(r, s, z)  d = DequantizeLinear(q, s, z)
+        p = MatMul(d, w)  m = Reshape(p, back)  y = Tanh(m) }}""")
+    weight = numpy_helper.from_array((np.eye(8) / 4).astype(np.float32), "w")
+    for model in (exact, rough):
+        model.graph.initializer.append(weight)
+    feeds = {"x": np.random.default_rng(0).uniform(-3, 3, (2, 4, 8)).astype(np.float32)}
+    c = onnx_nb.compare(exact, rough, feeds)
+    assert [(quantizer.name, quantizer.fault) for quantizer in c.quantizers] == [("x", "clipping")]
+    assert c.first_divergent() is not None
+    assert "Quantization of 'x' clips" in c.message
+    assert c["m"].blame["clipping"] > 0.95
