@@ -19,11 +19,12 @@ from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError
-from onnx_nb.analysis.formatting import shortened
+from onnx_nb.analysis.formatting import path_text, shortened
 from onnx_nb.analysis.model import wire
-from onnx_nb.analysis.model.auditor import Audit, Auditor
+from onnx_nb.analysis.model.auditor import Audit, Auditor, DataProblem
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of
+from onnx_nb.analysis.model.package import Package
 from onnx_nb.analysis.model.save import PAGE, Layout, ending, python_command, working_folder, write_model
 from onnx_nb.analysis.model.storage import embed, path_of, refer
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of, may_be_shape, placed
@@ -84,7 +85,17 @@ def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | Non
     missing file
     Audit('model.onnx': 1 of 1 tensors outside, 400 B in 1 file, no problems)
     """
-    return Auditor(load(model)).audit(checksums=checksums, progress=progress)
+    source = load(model)
+    if not isinstance(source, Package):
+        return Auditor(source).audit(checksums=checksums, progress=progress)
+    parts = [Auditor(part).audit(checksums=checksums, progress=progress) for part in source.models.values()]
+    advice = "Correct the configuration, or export the model again: a runtime makes caches and feeds by it."
+    wrong = [entry.message for entry in source.statements() if not entry.ok]
+    problems = [DataProblem("configuration", "error", message, advice, 0) for message in wrong]
+    tensors, files, others = (
+        itertools.chain.from_iterable(getattr(p, n) for p in parts) for n in ("tensors", "files", "problems")
+    )
+    return Audit(path_text(source.folder.name), tuple(tensors), tuple(files), (*problems, *others))
 
 
 @known_arguments
