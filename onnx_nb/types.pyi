@@ -41,6 +41,7 @@ from onnx_nb.analysis.model.auditor import TensorEntry as TensorEntry
 from onnx_nb.analysis.model.model import ModelLike as ModelLike
 from onnx_nb.analysis.model.model import TensorInfo as TensorInfo
 from onnx_nb.analysis.model.package import Package as Package
+from onnx_nb.analysis.model.package import Statement as Statement
 from onnx_nb.analysis.model.tensors import ValueInfo as ValueInfo
 from onnx_nb.analysis.profile.changes import ProfileChange as ProfileChange
 from onnx_nb.analysis.profile.changes import ProfileComparison as ProfileComparison

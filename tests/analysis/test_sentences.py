@@ -254,6 +254,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         types.ExclusionCurve((types.ExclusionStep("", (), -math.inf, math.nan, math.nan, 0.0),)),
     ),
     "Simplification": lambda: onnx_nb.simplify(model(0)),
+    "Statement": lambda: types.Statement("heads", "4", "2", ok=False),
     "Summary": lambda: onnx_nb.summarize(model(0)),
     "TorchComparison": _torch,
 }

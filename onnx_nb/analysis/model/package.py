@@ -178,15 +178,9 @@ class Package(Model):
             sizes = [(f"{tokens:,}", bytes_text(self.cache_bytes(tokens))) for tokens in _LENGTHS]
             tables.append(StillTable(("Tokens", "Caches"), sizes, "length"))
         step = "`onnx_nb.decode(package, …)` writes with it; the graph is that of its decoder."
-        name = quoted(path_text(self.folder.name))
-        ok = not wrong if statements else None
-        return Still(
-            f"Package {name}: {count_text(len(models), 'model')}. {verdict if statements else ''}".rstrip(),
-            "",
-            tables,
-            (step,),
-            ok=ok,
-        )
+        name, ok = quoted(path_text(self.folder.name)), not wrong if statements else None
+        message = f"Package {name}: {count_text(len(models), 'model')}. {verdict if statements else ''}".rstrip()
+        return Still(message, "", tables, (step,), ok=ok)
 
     def __repr__(self) -> str:
         sizes = (

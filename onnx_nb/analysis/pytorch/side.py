@@ -84,7 +84,8 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
         labels = {slot.label for slot in recording.calls[0].inputs}
         rest = [name for name in inputs if name not in labels and name not in model.initializers]
         message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
-        raise FeedError(message, advice="Pass the inputs of the model as feeds=.")
+        advice = "Pass them as feeds=; a decoder with caches is compared by onnx_nb.compare_decoding(module, model)."
+        raise FeedError(message, advice=advice)
     for name, array in arrays.items():
         kind = inputs[name]
         target = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
