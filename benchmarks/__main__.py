@@ -28,6 +28,7 @@ NAMES = (
     "extraction",
     "external_data",
     "capture",
+    "calibration",
     "arrays",
     "comparison",
     "compare_torch",
