@@ -39,15 +39,12 @@ class Budget:
     nodes: float | None = None
     megabytes: float | None = None
 
-    @property
-    def files(self) -> list[str]:
-        """The files that the feeds name."""
-        return [*self.feeds.values()] if isinstance(self.feeds, Mapping) else [self.feeds] if self.feeds else []
-
     def excesses(self, path: str, feeds: Any, shapes: Any) -> Iterator[str]:
         """Yield a sentence for each number of a model that is above the budget; it is run if its time counts."""
         from onnx_nb import profile
 
+        if self.nodes is self.megabytes is self.milliseconds is None:
+            return
         model = load(path)
         if self.nodes is not None and (count := len(model.proto.graph.node)) > self.nodes:
             yield f"{count_text(count, 'node')}, {self.nodes:,.0f} allowed"
@@ -118,7 +115,6 @@ def _is_valid(name: str, value: Any) -> bool:
         return is_inside and len(paths) == len(files)
     if name == "shapes":
         sizes = value.values() if isinstance(value, dict) else [None]
-        return all(
-            isinstance(size, int) for size in itertools.chain(*(s if isinstance(s, list) else [s] for s in sizes))
-        )
+        flat = itertools.chain(*(size if isinstance(size, list) else [size] for size in sizes))
+        return all(isinstance(size, int) for size in flat)
     return name in _EXAMPLES and isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

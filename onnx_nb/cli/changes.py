@@ -111,16 +111,16 @@ def _looks(
 
 def _former_feeds(root: Path, base: str, budget: Budget, folder: Path) -> Any:
     """Write the feeds of a budget, as they are in a revision, into a folder; return what `read_feeds` takes."""
-    targets = {name: folder / "feeds" / name for name in budget.files}
+    files = {"": budget.feeds} if isinstance(budget.feeds, str) else budget.feeds
+    targets = {name: folder / "feeds" / file for name, file in files.items() if file}
     for name, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write(root, base, name, target)
+        _write(root, base, files[name], target)
         if not target.exists():
-            message = f"{FILE} names the feeds {name}, which {base} does not have."
+            message = f"{FILE} names the feeds {files[name]}, which {base} does not have."
             raise OnnxNbError(message, advice="Commit them, or correct the name.")
-    if isinstance(budget.feeds, str):
-        return str(targets[budget.feeds]) if budget.feeds else None
-    return {name: str(targets[file]) for name, file in budget.feeds.items()}
+    paths = {name: str(target) for name, target in targets.items()}
+    return paths.get("") if isinstance(budget.feeds, str) else paths
 
 
 def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str, What]]:

@@ -59,9 +59,8 @@ class DecodingPanel(PackedWidget):
 
     def _on_drill(self, call: Call[NameRequest]) -> Reply:
         step = call.request.name
-        self.drilled = self.comparison.drill(
-            int(step) if step.isdecimal() and len(step) < 9 else -1, progress=call.progress
-        )
+        number = int(step) if step.isdecimal() and len(step) < 9 else -1
+        self.drilled = self.comparison.drill(number, progress=call.progress)
         return Reply(buffers=[comparison_columns(self.drilled, details=DETAILS_IN_STATE).to_bytes()])
 
     def _on_detail(self, call: Call[DetailRequest]) -> Reply:

@@ -332,7 +332,8 @@ def activations(
             site = _Site(value, scales[value][0], numbers * 2)
         if site is None or (array := arrays[site.value]()).dtype.kind != "f" or not array.size:
             continue
-        array = np.clip(array, *_ends_behind(graph, node))
+        if (ends := _ends_behind(graph, node)) != (-math.inf, math.inf):
+            array = np.clip(array, *ends)
         quantizer = _activation(graph, node, site, array, is_shared=site.scale_name in scale_names)
         if quantizer is not None:
             quantizers[node] = quantizer

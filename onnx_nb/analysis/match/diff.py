@@ -458,7 +458,7 @@ class _Pairs:
                 yield self._only("weight", at, value)
         pairs = self._matched_values(weights=True)
         report = progress or (lambda _part, _what: None)
-        roles, largest_first = quantizer_roles(a), list[tuple[float, Difference]]()
+        roles, largest_first = quantizer_roles(a) if self.read else {}, list[tuple[float, Difference]]()
         for number, (v, w) in enumerate(pairs):
             check = functools.partial(report, number / len(pairs), f"comparing {quoted(a.value_names[v])}")
             texts = self.protos[0].type_text(v), self.protos[1].type_text(w)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, duration_text, number_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import facts
+from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve, ExclusionStep, WhatIf
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
@@ -19,9 +23,6 @@ from onnx_nb.analysis.scopes.scopes import layer_of
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.model.model import Model
-
-_STEPS: Final = 3
-"""Number of nodes behind a quantizer among which the one that computes is looked for."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Sensitivity(Table, Displayed):
         count = sum(step.seconds <= 0 for step in steps) - 1
         if count > 0:
             many, free = count_text(len(self.front.nodes(count)), "node"), steps[count]
-            text += f"; {many} in float give {decibels_text(free.sqnr)} and save {duration_text(-free.seconds)}"
+            text += f"; {many} in float give {decibels_text(free.sqnr)} and save {duration_text(abs(free.seconds))}"
         return f"{text}."
 
     def __repr__(self) -> str:
@@ -139,6 +140,9 @@ def effects(what_if: WhatIf, *, timed: bool, progress: Progress | None = None) -
     graph = Graph.of(mixer.reference)
     for name, node in mixer.nodes.items():
         members[layer_of(graph, graph.value(node.output[0])) or name] |= mixer.completed({name})
+    if not members:
+        message = f"no quantized node of {label_of(mixer.candidate)} is one of {label_of(mixer.reference)}."
+        raise OnnxNbError(message, advice="Tensors of the quantized model need the names that they had.")
     profiles = list[dict[str, float]]()
     for at, model in enumerate((mixer.candidate, mixer.reference) if timed else ()):
         profiles.append(_seconds(model, mixer.nodes, what_if.comparison.feed, stage(progress, at / 4, (at + 1) / 4)))
@@ -147,24 +151,23 @@ def effects(what_if: WhatIf, *, timed: bool, progress: Progress | None = None) -
     for number, (layer, region) in enumerate(members.items()):
         work.reached(number, quoted(layer))
         names = tuple(name for name in mixer.nodes if name in region)
-        alone, gain = runs.outcome(mixer.nodes.keys() - region).sqnr, runs.outcome(names).sqnr - quantized
+        alone, after = (runs.outcome(nodes).sqnr for nodes in (mixer.nodes.keys() - region, names))
+        gain = after - quantized if after != quantized else 0.0  # both are infinite where nothing is lost
         layers.append(LayerEffect(layer, names, alone, gain, _cost(profiles, names)))
     work.finished()
     layers.sort(key=lambda effect: (-effect.gain, effect.alone))
     order = sorted(layers, key=lambda effect: (effect.seconds > 0, -effect.gain / max(effect.seconds, 1e-9)))
-    choices, nodes = list[tuple[str, frozenset[str], float, float]](), frozenset[str]()
+    nodes, choices = tuple[str, ...](), list[ExclusionStep]()
     for effect in order if timed else ():
-        nodes |= set(effect.nodes)
-        sqnr, cost = runs.outcome(nodes).sqnr, _cost(profiles, nodes)
-        choices = [choice for choice in choices if choice[2] > sqnr or choice[3] < cost]
-        if sqnr > quantized and all(choice[2] < sqnr or choice[3] > cost for choice in choices):
-            choices.append((effect.layer, nodes, sqnr, cost))
-    steps, former = [ExclusionStep("", (), *runs.outcome(())[:3], 0.0 if timed else math.nan)], frozenset[str]()
-    for layer, nodes, _, cost in choices:
-        names = tuple(name for name in mixer.nodes if name in nodes - former)
-        steps.append(ExclusionStep(layer, names, *runs.outcome(nodes)[:3], cost))
-        former = nodes
-    return Sensitivity(tuple(layers), ExclusionCurve(tuple(steps)))
+        nodes = tuple(name for name in mixer.nodes if name in nodes or name in effect.nodes)
+        step = ExclusionStep(effect.layer, nodes, *runs.outcome(nodes)[:3], _cost(profiles, nodes))
+        choices = [choice for choice in choices if choice.sqnr > step.sqnr or choice.seconds < step.seconds]
+        if step.sqnr > quantized and all(c.sqnr < step.sqnr or c.seconds > step.seconds for c in choices):
+            choices.append(step)
+    front = [ExclusionStep("", (), *runs.outcome(())[:3], 0.0 if timed else math.nan)]
+    for former, step in itertools.pairwise([front[0], *choices]):
+        front.append(replace(step, nodes=tuple(name for name in step.nodes if name not in former.nodes)))
+    return Sensitivity(tuple(layers), ExclusionCurve(tuple(front)))
 
 
 def _cost(profiles: Sequence[Mapping[str, float]], names: Collection[str]) -> float:
@@ -179,21 +182,22 @@ def _seconds(model: Model, names: Collection[str], feed: Any, progress: Progress
     result = profile(model, dict(feed or {}), progress=progress)
     totals = defaultdict[str, float](float)
     for kernel in result.kernels:
-        inside = [name for node in kernel.nodes if (name := result.graph.names[node]) in names]
-        owners = inside or list(filter(None, (_reader(result.graph, node, names) for node in kernel.nodes[:1])))
+        owners = [name for node in kernel.nodes if (name := result.graph.names[node]) in names]
+        if not owners and kernel.nodes:
+            owners = list(filter(None, [_reader(result.graph, kernel.nodes[0], names)]))
         for name in owners:
             totals[name] += kernel.median / len(owners)
     return totals
 
 
 def _reader(graph: Graph, node: int, names: Collection[str]) -> str:
-    """Return the name of the node that reads what a pair of quantizers makes, or else of the one that made it."""
-    reader = node
-    for _ in range(_STEPS):
-        reader = next(iter(graph.consumers(int(graph.node_outputs(reader)[0])).tolist()), -1)
-        if reader < 0:
-            break
-        if graph.names[reader] in names:
-            return graph.names[reader]
+    """Return the name of the node that reads what a quantizer makes, or else of the one that made it; or ""."""
+    if facts(graph.op_type(node)).quantized not in ("rounds", "dequantizes"):
+        return ""  # it computes the same in both models
+    reader = next(iter(graph.consumers(int(graph.node_outputs(node)[0])).tolist()), -1)
+    if reader >= 0:
+        name = graph.names[reader]
+        if name := name if name in names else _reader(graph, reader, names):
+            return name
     maker = int(graph.producer[graph.node_inputs(node)[0]])
     return graph.names[maker] if maker >= 0 and graph.names[maker] in names else ""

@@ -88,3 +88,24 @@ def test_what_is_not_quantized_is_refused() -> None:
         g (float[2] x) => (float[2] y) { [exp] h = Exp(x)  y = Tanh(h) }""")
     with pytest.raises(onnx_nb.OnnxNbError, match="no pairs of QuantizeLinear and DequantizeLinear"):
         onnx_nb.sensitivity(onnx_nb.compare(model, model))
+
+
+def _pair(body: str) -> onnx_nb.types.Comparison:
+    """Return the comparison of two functions with a copy whose first result is rounded, on values that lose nothing."""
+    head = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y)'
+    exact = onnx.parser.parse_model(f"{head} {{ [exp] h = Exp(x)  [tanh] y = Tanh(h) }}")
+    rough = onnx.parser.parse_model(f"{head} <float s = {{0.5}}, int8 z = {{0}}> {{ {body} }}")
+    return onnx_nb.compare(exact, rough, {"x": np.zeros(2, np.float32)})
+
+
+def test_tensors_of_other_names_are_refused_with_what_to_do() -> None:
+    renamed = "e = Exp(x)  q = QuantizeLinear(e, s, z)  d = DequantizeLinear(q, s, z)  y = Tanh(d)"
+    with pytest.raises(onnx_nb.OnnxNbError, match="need the names that they had"):
+        onnx_nb.sensitivity(_pair(renamed))
+
+
+def test_where_nothing_is_lost_nothing_is_gained() -> None:
+    body = "[exp] h = Exp(x)  q = QuantizeLinear(h, s, z)  d = DequantizeLinear(q, s, z)  [tanh] y = Tanh(d)"
+    found = onnx_nb.sensitivity(_pair(body))
+    assert [(effect.alone, effect.gain) for effect in found.layers] == [(np.inf, 0.0)]
+    assert "NaN" not in found.message
