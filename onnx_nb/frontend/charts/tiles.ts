@@ -36,11 +36,9 @@ export interface TilesOptions {
   readonly label: string;
   /** places the tiles; those that are drawn later are on top */
   readonly arrange: (w: number, h: number, extent: Extent) => TileLayout;
-  /** index of the color of a row in `categories` */
-  readonly color: (row: number) => number;
+  readonly color: (row: number, theme: Theme) => string;
+  /** those whose colors `Theme.categories` has */
   readonly categories: readonly string[];
-  /** a color that is of no category */
-  readonly shade?: (row: number, theme: Theme) => string;
   /** rows from one to the one below it, by keyboard */
   readonly stride?: number;
   readonly describe: (row: number) => string;
@@ -153,7 +151,7 @@ export class Tiles {
   #draw(pen: Pen): void {
     const { tiles, texts = [], lines = [] } = this.#arrangement;
     const theme = this.#look;
-    const { color, shade } = this.#options;
+    const { color } = this.#options;
     pen.font = `11px ${theme.font}`;
     pen.textBaseline = "middle";
     for (const [x0, y0, x1, y1, bold] of lines) {
@@ -169,8 +167,7 @@ export class Tiles {
     for (const { row, x, y, w, h, depth = 0 } of tiles) {
       const dim = this.#lit !== null && row >= 0 && !this.#lit.has(row);
       pen.globalAlpha = row < 0 ? 1 : dim ? 0.18 : row === this.#hoveredRow ? 1 : 0.82;
-      pen.fillStyle =
-        row < 0 ? theme.scopes[depth % 2] : (shade?.(row, theme) ?? theme.categories[color(row)] ?? theme.dim);
+      pen.fillStyle = row < 0 ? theme.scopes[depth % 2] : color(row, theme);
       const gap = w > 3 && h > 3 ? 1 : 0;
       pen.fillRect(x, y, Math.max(w - gap, 0.6), Math.max(h - gap, 0.6));
       if (row >= 0) continue;

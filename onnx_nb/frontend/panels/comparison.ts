@@ -16,7 +16,7 @@ import {
   type TableColumn,
   texts,
 } from "../ui/table.ts";
-import { createTaskBar, type OnProgress, type TaskBar } from "../ui/task.ts";
+import { createPanelTask, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { download } from "./export.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
 import {
@@ -61,14 +61,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
   let chosenRow = -1;
   const live = el("div.onnx-nb-live", { "aria-live": "polite" });
-  const announce = (text: string): void => {
-    live.textContent = elide(text, 300);
-  };
-  /** Marks buttons as disabled without `disabled`, which would take the keyboard away. */
-  const enable = (busy: boolean): void => {
-    for (const element of root.querySelectorAll(".onnx-nb-act")) element.setAttribute("aria-disabled", String(busy));
-  };
-  const task = createTaskBar(enable, announce, signal);
+  const { announce, task } = createPanelTask(root, live, signal);
   const choose = (row: number, person: boolean): void => {
     if (row === chosenRow) return;
     chosenRow = row;

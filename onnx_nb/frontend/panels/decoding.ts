@@ -9,7 +9,7 @@ import type { Theme } from "../render/theme.ts";
 import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, fillings } from "../ui/dom.ts";
 import { numbers, Table, texts } from "../ui/table.ts";
-import { createTaskBar, type OnProgress } from "../ui/task.ts";
+import { createPanelTask, type OnProgress } from "../ui/task.ts";
 import { download } from "./export.ts";
 
 export interface DecodingOptions {
@@ -37,16 +37,10 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
   root.classList.add("onnx-nb-profile");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
   const live = el("div.onnx-nb-live", { "aria-live": "polite" });
-  const announce = (text: string): void => {
-    live.textContent = elide(text, 300);
-  };
-  const enable = (busy: boolean): void => {
-    for (const element of root.querySelectorAll(".onnx-nb-act")) element.setAttribute("aria-disabled", String(busy));
-  };
-  const task = createTaskBar(enable, announce, signal);
+  const { announce, task } = createPanelTask(root, live, signal);
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Step", tabindex: 0 });
   const filling = fillings(signal);
-  /** @param cell step and part, whose rows are those of the tokens behind the last one */
+  /** @param part the tokens of the reference and of the candidate are behind the last one */
   const choose = (step: number, part: number): void => {
     table.choose(step);
     chart.choose(step < 0 ? -1 : part * count + step);
@@ -69,8 +63,7 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
     {
       label: "Errors of layers by step",
       arrange: (w, h) => layoutOf(data, w, h),
-      color: () => 0,
-      shade: (row, theme) => shadeOf(data, row, theme),
+      color: (row, theme) => colorOf(data, row, theme),
       categories: [],
       stride: count,
       describe: (row) => describe(data, row % count, Math.floor(row / count)),
@@ -189,7 +182,7 @@ export function layoutOf(data: Steps, w: number, h: number): TileLayout {
 }
 
 /** Returns the color of a tile: a fault, the error of a part, or whether both sides choose a token. */
-function shadeOf(data: Steps, row: number, theme: Theme): string {
+function colorOf(data: Steps, row: number, theme: Theme): string {
   const { count } = data;
   const [step, part] = [row % count, Math.floor(row / count)];
   if (part >= data.about.parts.length) {

@@ -186,7 +186,7 @@ describe("the roofline", () => {
   it("is chosen within three pixels of a kernel, and of two that are as near the upper one", () => {
     const chosen: number[] = [];
     const tile = (row: number, x: number) => ({ row, x, y: 40, w: 10, h: 10, label: "" });
-    const options = { label: "", categories: [], zooms: false, color: () => 0, describe: String };
+    const options = { label: "", categories: [], zooms: false, color: () => "", describe: String };
     const arrange = () => ({ tiles: [tile(4, 20), tile(7, 34)] });
     const { signal } = new AbortController();
     const { element } = new Tiles({ ...options, arrange, onChoose: (row) => chosen.push(row) }, signal);

@@ -4,7 +4,7 @@ import { roundStep } from "../charts/errorplot.ts";
 import { type Extent, squarify, type Tile, type TileLayout, Tiles } from "../charts/tiles.ts";
 import { append } from "../protocol/columns.ts";
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
-import { categoryVariable } from "../render/theme.ts";
+import { categoryVariable, type Theme } from "../render/theme.ts";
 import { bytes, countOf, formatNumber, integer, percent, seconds } from "../scene/formatting.ts";
 import { button, el, elide, facts, paneHead, settle } from "../ui/dom.ts";
 import {
@@ -77,7 +77,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     arrange: (w: number, h: number, extent: Extent) => TileLayout,
     zooms: boolean,
   ): Tiles => {
-    const color = (kernel: number): number => data.category[kernel];
+    const color = (kernel: number, theme: Theme): string => theme.categories[data.category[kernel]] ?? theme.dim;
     const { categories } = about;
     return new Tiles({ label, arrange, color, categories, describe, onChoose: pick, zooms }, signal);
   };

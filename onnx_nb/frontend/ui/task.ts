@@ -98,6 +98,18 @@ export function errorParts({ message, advice }: Failure, dismiss: () => void, si
 
 export type TaskBar = ReturnType<typeof createTaskBar>;
 
+/** Returns the announcements of a panel, and a task bar whose work the panel's actions wait for. */
+export function createPanelTask(root: HTMLElement, live: HTMLElement, signal: AbortSignal) {
+  const announce = (text: string): void => {
+    live.textContent = elide(text, 300);
+  };
+  /** Marks buttons as disabled without `disabled`, which would take the keyboard away. */
+  const enable = (busy: boolean): void => {
+    for (const element of root.querySelectorAll(".onnx-nb-act")) element.setAttribute("aria-disabled", String(busy));
+  };
+  return { announce, task: createTaskBar(enable, announce, signal) };
+}
+
 /** Milliseconds after which work is shown. */
 const PATIENCE_MS = 150;
 
