@@ -145,8 +145,8 @@ class Package(Model):
 
     def cache_bytes(self, tokens: int) -> int:
         """Return the bytes of all keys and values of so many tokens, in one row; 0 if a size is not known."""
-        said, total = self.configuration.get("decoder"), 0
-        size = (said if isinstance(said, dict) else self.configuration).get("head_size")
+        sizes, total = self._sizes()["head size"], 0
+        size = min(sizes) if len(sizes) == 1 else None
         for info in self.inputs:
             if "past" in info.name and len(shape := info.shape or ()) == 4:
                 heads, width = shape[1], shape[3] if isinstance(shape[3], int) else size

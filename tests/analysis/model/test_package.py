@@ -85,6 +85,7 @@ def test_a_sound_package_says_what_it_has(tmp_path: Path) -> None:
 def test_a_contradiction_is_named_and_fails_the_audit(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     wrong = package(tmp_path / "wrong", **changes)
     assert [entry.message for entry in wrong.statements() if not entry.ok] == [message]
+    assert wrong.cache_bytes(10) == 10 * 2 * 2 * 2 * 16 * 4  # by the graph, whatever the configuration says
     still = wrong._still()
     assert still.message.endswith(message[1:])
     assert still.ok is False
