@@ -467,7 +467,7 @@ class _Pairs:
                 check()
                 if not detail and (difference := unequal_values(*self.protos, v, w, check)):
                     detail, texts = "values", (texts[0], difference)
-                if detail and v in roles and (change := requantization(*self.protos, v, w)):
+                if detail and v in roles and (change := requantization(*self.protos, v, w, roles[v])):
                     detail, texts, size = roles[v], change.texts, change.size
             if detail:
                 largest_first.append((-size, self._changed("weight", (v, w), detail, *texts)))

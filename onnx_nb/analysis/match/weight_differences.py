@@ -75,19 +75,15 @@ def quantizer_roles(graph: Graph) -> dict[int, str]:
     return roles
 
 
-def requantization(one: Weights, other: Weights, v: int, w: int) -> Requantization | None:
-    """Return how scales or zero points moved; nothing if they have other types, or their elements are no bytes."""
+def requantization(one: Weights, other: Weights, v: int, w: int, role: str) -> Requantization | None:
+    """Return how scales or zero points of one type moved; nothing if that says less than that their values differ."""
     protos = one.proto(v), other.proto(w)
-    arrays = []
-    for side, at, proto in zip((one, other), (v, w), protos, strict=True):
-        kind = None if isinstance(proto, onnx.SparseTensorProto) else tensors.numpy_dtype(proto.data_type)
-        content = np.empty(0, np.uint8) if kind is None else side.content(at, proto)
-        if kind is None or len(content) != kind.itemsize * math.prod(proto.dims) or not len(content):
-            return None
-        arrays.append(content.view(kind).reshape(proto.dims))
-    if arrays[0].dtype != arrays[1].dtype:
+    kinds = {-1 if isinstance(proto, onnx.SparseTensorProto) else proto.data_type for proto in protos}
+    if len(kinds) > 1 or kinds & {-1, onnx.TensorProto.STRING}:
         return None
-    is_scale = arrays[0].dtype.kind not in "iu"
+    parts = zip((one, other), (v, w), protos, strict=True)
+    arrays = [tensors.decoded(side.content(at, proto), proto, side.label(at)) for side, at, proto in parts]
+    is_scale = role == "scale"
     if arrays[0].shape != arrays[1].shape:
         words = ["per tensor" if x.size == 1 else "per channel" if x.ndim == 1 else "in blocks" for x in arrays]
         return Requantization(math.inf if is_scale else 0.0, (words[0], words[1])) if words[0] != words[1] else None

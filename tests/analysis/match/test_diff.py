@@ -524,9 +524,13 @@ def test_a_requantization_is_said_by_its_factor_worst_first() -> None:
     assert zero.message == "'z0': zero point 0 → 3"
     (zero, *_) = onnx_nb.diff(_quantized(before), _quantized(before, kind=onnx.TensorProto.UINT8)).changes
     assert (zero.detail, zero.reference, zero.candidate) == ("type", "scalar int8", "scalar uint8")
-    # packed bits are no bytes, so nothing is said of their values but that they differ
-    four = [_quantized(before, zero=zero, kind=onnx.TensorProto.INT4) for zero in (0, 3)]
-    assert {change.candidate for change in onnx_nb.diff(*four).changes} == {"other values"}
+    four = [_quantized(before, zero=zero, kind=onnx.TensorProto.INT4) for zero in (0, -3)]
+    assert [change.message for change in onnx_nb.diff(*four).changes] == [
+        "'z0': zero point 0 → −3",
+        "'z1': zero point 0 → −3 in channel 0 of 3",
+        "'z2': zero point 0 → −3",
+        "'z3': zero point 0 → −3",
+    ]
 
 
 def test_a_scale_that_is_zero_or_not_finite_is_no_factor() -> None:
