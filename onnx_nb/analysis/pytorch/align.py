@@ -94,8 +94,7 @@ def align(
         names = {value: graph.value_names[value] for value in candidates.tied}
         inputs, every = feeds_of(recording, graph.model, feeds), names.values()
         values = capture(graph.model, inputs, tensors=every, keep=every, progress=progress)
-        for value in (value for value, name in names.items() if name in values.array_names):
-            array = values[names[value]]
+        for value, array in ((value, values[name]) for value, name in names.items() if name in values.array_names):
             for number in candidates.numbers[value]:
                 distances[value, number] = between(recording.value(number), array)
     alignment = candidates.settle(distances)
@@ -324,7 +323,11 @@ class Candidates:
         for number in [number for number in sure if number in tensors and self._makers[number] in composite]:
             if operations.is_another(number, tensors[number]):  # of several operations, only the wrong one is left
                 del tensors[number], self._open[number]
-        tensors = {**self._constants(), **tensors}
+        infos = graph.model.initializers.items()
+        self._weights = followers((info.shape, name) for name, info in infos if 1 < math.prod(info.shape) <= LOOKED_AT)
+        """Shape → the names of the weights that may be compared with values."""
+        twins = {function.value: self._twin(function.value) for function in recording.functions}
+        tensors = {**{number: value for number, value in twins.items() if value >= 0}, **tensors}
         self._of_operations = Operations(recording, graph, tensors, self._fits).find() if recording.functions else {}
         """Value of a function → its tensor, found by structure."""
         left = {number: values for number, values in self._open.items() if number not in self._of_operations}
@@ -459,8 +462,7 @@ class Candidates:
         first, last = ([edge(edge(places) for places in part) for part in at] for edge in (min, max))
         if any(end >= begin for end, begin in zip(last, first[1:], strict=False)):
             return []
-        before = first[0]
-        starts = [nodes[max(end, begin - before - 1)] for end, begin in zip(last, first[1:], strict=False)]
+        starts = [nodes[max(end, begin - first[0] - 1)] for end, begin in zip(last, first[1:], strict=False)]
         cuts = [0, *(members.index(node) + 1 for node in starts), len(members)]
         return [list(members[start:end]) for start, end in itertools.pairwise(cuts)]
 
@@ -468,12 +470,12 @@ class Candidates:
         """Return the nodes that compute, and operator, submodule and weights → the places among them of such nodes."""
         graph = self._graph
         nodes = [node for node in members if not graph.folded[node]]  # some calls may have constants that others lack
-        repeats: dict[tuple[Any, ...], list[int]] = {}
-        for place, node in enumerate(nodes):
+
+        def key(node: int) -> tuple[Any, ...]:
             weights = tuple(v for v in graph.node_inputs(node).tolist() if v >= 0 and self._is_constant[v])
-            key = int(graph.op_index[node]), self._scopes.of_node[node], weights
-            repeats.setdefault(key, []).append(place)
-        return nodes, repeats
+            return int(graph.op_index[node]), self._scopes.of_node[node], weights
+
+        return nodes, followers((key(node), place) for place, node in enumerate(nodes))
 
     # --- tensors of values ------------------------------------------------------------------------------------------
 
@@ -546,18 +548,12 @@ class Candidates:
         left = Counter(value for values in best.values() for value in values)
         self._open |= {number: values for number, values in best.items() if all(left[value] == 1 for value in values)}
 
-    def _constants(self) -> dict[int, int]:
-        """Return the value of each operation that the exporter computed, such as the table of a rotary embedding."""
-        graph, constants = self._graph, dict[int, int]()
-        infos = graph.model.initializers.items()
-        weights = followers((info.shape, name) for name, info in infos if 1 < math.prod(info.shape) <= LOOKED_AT)
-        for function in self._recording.functions:
-            for name in weights.get(self._types[function.value][1], ()):
-                array = graph.model.tensor(name)
-                if between(self._recording.value(function.value), array) <= CONSTANT_DISTANCE:
-                    constants[function.value] = graph.value(name)
-                    break
-        return constants
+    def _twin(self, number: int) -> int:
+        """Return the weight that holds a value which the exporter computed, such as a rotary table; −1 if none does."""
+        model, value = self._graph.model, self._recording.value
+        names = self._weights.get(self._types[number][1], ())
+        twins = (name for name in names if between(value(number), model.tensor(name)) <= CONSTANT_DISTANCE)
+        return next(map(self._graph.value, twins), -1)
 
     def _fold_normalizations(self) -> None:
         """Move the tensors of a convolution to the normalization that the export folded into it."""
@@ -577,7 +573,7 @@ class Candidates:
 
     def _share(self, pairs: dict[int, tuple[int, str]], distances: Mapping[tuple[int, int], float]) -> None:
         """Match values without a tensor to the tensor of an equal value, or to a weight that holds them."""
-        model, foldable = self._graph.model, self._graph.folded
+        foldable = self._graph.folded
         rest = [number for number in self._makers if number not in pairs]
         shapes = {self._types[number][1] for number in rest}
         equal: dict[tuple[Any, ...], int] = {}
@@ -591,9 +587,8 @@ class Candidates:
             if value >= 0 and distances.get((value, number), 0.0) <= TIE_DISTANCE:
                 pairs[number] = value, "equal"
             elif 1 < array.size <= LOOKED_AT and all(foldable[node] for node in self.nodes[self._makers[number]][0]):
-                fitting = (name for name, info in model.initializers.items() if info.shape == array.shape)
-                twin = next((name for name in fitting if between(array, model.tensor(name)) <= CONSTANT_DISTANCE), None)
-                value = self._graph.value(twin) if twin is not None else self._constant_read(number, pairs)
+                twin = self._twin(number)
+                value = twin if twin >= 0 else self._constant_read(number, pairs)
                 if value >= 0:  # the exporter computed its nodes
                     pairs[number] = value, "constant"
 

@@ -130,8 +130,7 @@ class TorchComparison(Comparison):
             array = right[value] if value in right else np.asarray((self.given or {})[names[value]])
             with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
                 feeds[names[value]] = array.astype(numpy_dtype(kinds[names[value]]) or array.dtype, copy=False)
-        targets = {names[value]: right[value] for value in ends}
-        part = Reproduction(path, model, feeds, targets)
+        part = Reproduction(path, model, feeds, {names[value]: right[value] for value in ends})
         if folder is not None:
             part.save(folder, progress=stage(progress, 0.2, 1.0))
         return part
@@ -188,15 +187,14 @@ class TorchComparison(Comparison):
         every = self._aligned(functions=True)[2]
         of_functions = {number: value for number, (value, _) in every.items() if names[value] in candidates}
         labels = {number: names[value] for number, value in (of_functions | tensors).items()}
-        comparison = compare_operations(
-            run, number, part, recording, labels, reference, self._settings, stage(progress, 0.1, 1.0)
-        )
+        rest = stage(progress, 0.1, 1.0)
+        comparison = compare_operations(run, number, part, recording, labels, reference, self._settings, rest)
         # what is known about the same tensors, or about the first that differs here
         causes = {point.candidate: point.difference for point in self.points if point.difference}
-        points = list(comparison.points)
-        for place, point in enumerate(points):
-            if point.candidate in causes:  # replacing computes all statistics, of which few are asked for
-                points[place] = dataclasses.replace(point, difference=causes.pop(point.candidate))
+        points = [  # replacing computes all statistics, of which few are asked for
+            dataclasses.replace(point, difference=causes.pop(point.candidate)) if point.candidate in causes else point
+            for point in comparison.points
+        ]
         comparison = dataclasses.replace(comparison, points=tuple(points))
         inner = path.partition(" → ")[0].partition("#")[0]
         left = (point for point in self.points if point.candidate in causes)
@@ -359,8 +357,7 @@ def compare_torch(
     (True, None)
     """
     if not isinstance(more_args, Iterable):
-        msg = f"compare_torch() takes more_args as a list of tuples, not {type(more_args).__name__}."
-        raise TypeError(msg)
+        raise TypeError(f"compare_torch() takes more_args as a list of tuples, not {type(more_args).__name__}.")
     if feeds is not None and more_args != ():
         raise AlignmentError("feeds= are of the first arguments only.", advice="Leave out feeds= or more_args=.")
     run = None
@@ -398,10 +395,8 @@ def compare_torch(
     points = points_of(graph, plan.outputs, proposal, pairs, isolated=isolated)
     matching = proposal.alignment
     rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in matching.unmatched)
-    label = f"torch {recording.cls}"
-    comparison = TorchComparison(
-        label, graph.model.name, points, rest, pairs.feeds, recording, matching, graph.model, inputs, run, settings
-    )
+    origin = recording, matching, graph.model, inputs, run, settings
+    comparison = TorchComparison(f"torch {recording.cls}", graph.model.name, points, rest, pairs.feeds, *origin)
     if run is None:
         return comparison
 
@@ -445,8 +440,7 @@ class TorchProposal(Proposal):
         graph, recording = self._graph, self._recording
         errors = {(option.candidate, option.reference): stats for option, stats in pairs.errors.items()}
         if self._candidates is not None:
-            distances = {pair: by_peak(stats.size) for pair, stats in errors.items()}
-            self.alignment = self._candidates.settle(distances)
+            self.alignment = self._candidates.settle({pair: by_peak(stats.size) for pair, stats in errors.items()})
         choices: dict[Option, Errors] = {}
         for number, (value, match) in self.alignment.pairs(recording, graph).items():
             option = Option(number, value, match.how)
@@ -475,9 +469,8 @@ class TorchProposal(Proposal):
         if match.function or self._graph.producer[value] < 0:
             return ""
         node = self._graph.nodes[int(self._graph.producer[value])]
-        return attribute_difference(
-            match.cls, self._attributes[match.path, match.call], node, self._recording.value(number).ndim
-        )
+        attributes, rank = self._attributes[match.path, match.call], self._recording.value(number).ndim
+        return attribute_difference(match.cls, attributes, node, rank)
 
     @functools.cached_property
     def _attributes(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
@@ -498,8 +491,7 @@ class TorchProposal(Proposal):
         pairs = self.alignment.pairs(self._recording, graph)
         left = list(options)
         self._pairs = {option.reference: pairs[option.reference] for option in left}
-        tensors = {number: value for number, (value, _) in self._pairs.items()}
-        self._known = inputs_of(self._recording, graph) | tensors
+        self._known = inputs_of(self._recording, graph) | {key: value for key, (value, _) in self._pairs.items()}
         self._operations = Operations(self._recording, graph, self._known, lambda _value, _number: False)
         names = {value: graph.value_names[value] for value in graph.inputs.tolist()}
         names |= {value: match.name for value, match in reversed(list(self._pairs.values()))}

@@ -8,9 +8,8 @@ They are compared by the engine of all comparisons.
 from __future__ import annotations
 
 import itertools
-import math
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import storage_of
 from onnx_nb.analysis.model.save import together
@@ -71,14 +71,12 @@ def compare_operations(  # noqa: PLR0917
     candidate = Running(part.model, settings.memory_limit, is_small=True)
     arrays = candidate.arrays(feed, frozenset(probes))
     proposal = OperationProposal(recording, again, part, labels, arrays)
-    nbytes = sum(arrays[option.candidate].nbytes for option in proposal.options)
-    is_small = nbytes <= min(SMALL, settings.memory_limit)
+    is_small = sum(arrays[option.candidate].nbytes for option in proposal.options) <= min(SMALL, settings.memory_limit)
     plan = Plan.of_options(proposal.options, settings, graph, isolated=True, is_small=is_small)
     sides = TorchSide({option.reference: arrays[option.candidate].shape for option in proposal.options}), candidate
     work = CountedWork(stage(progress, 0.3, 1.0), 1)
     pairs = errors_of(sides, proposal, plan, [feed], executor=None, work=work)
-    points = points_of(graph, plan.outputs, proposal, pairs, isolated=True)
-    return Comparison(reference, part.model.name, points)
+    return Comparison(reference, part.model.name, points_of(graph, plan.outputs, proposal, pairs, isolated=True))
 
 
 class OperationProposal(Proposal):
@@ -111,9 +109,7 @@ class OperationProposal(Proposal):
         numbers = {value: number for number, value in sorted((pairs | by_structure).items(), reverse=True)}
         outputs = set(graph.outputs.tolist())
         order = sorted(numbers, key=lambda value: (int(graph.rank[graph.producer[value]]), value))
-        self.options = tuple(
-            Option(numbers[value], value, "output" if value in outputs else "inputs") for value in order
-        )
+        self.options = tuple(Option(numbers[v], v, "output" if v in outputs else "inputs") for v in order)
 
     def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return all pairs, with their errors."""
@@ -166,32 +162,26 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
     def line(run: Recording, function: FunctionCall) -> tuple[str, int, str]:
         return run.calls[function.call].path, run.calls[function.call].index, function.source
 
-    by_line = defaultdict[tuple[str, int, str], list[int]](list)
+    by_line = followers((line(again, operation), operation.value) for operation in again.functions)
     maker = {operation.value: operation.name for operation in again.functions}
-    for operation in again.functions:
-        by_line[line(again, operation)].append(operation.value)
     for function in recording.functions:
         values = by_line.get(line(recording, function), [])
         array = recording.value(function.value)
         # attention rounds otherwise in its steps than in one operation
-        near = [_distance(array, again.value(value)) <= RERUN_DISTANCE for value in values]
+        others = [again.value(value) for value in values]
+        near = [o.dtype == array.dtype and between(array.ravel(), o.ravel()) <= RERUN_DISTANCE for o in others]
         if any(near):
             first = near.index(True)
             moves = (is_near and is_layout(maker[value]) for value, is_near in zip(values, near, strict=True))
             last = first + sum(itertools.takewhile(bool, itertools.islice(moves, first + 1, None)))
             # what only reshapes the result is a part of it, unless another shape is that of the next function
-            is_whole = [again.value(value).shape == array.shape for value in values[first : last + 1]]
+            is_whole = [other.shape == array.shape for other in others[first : last + 1]]
             if any(is_whole):
                 last -= is_whole[::-1].index(True)
             while last > first and plain_name(maker[values[last]]) in IDENTITIES:
                 last -= 1
             yield function.value, values[last]
             del values[: last + 1]
-
-
-def _distance(reference: NDArray[Any], array: NDArray[Any]) -> float:
-    """Return how far two arrays are apart, whatever their shapes; infinite if their types differ."""
-    return between(reference.ravel(), array.ravel()) if array.dtype == reference.dtype else math.inf
 
 
 @dataclass(frozen=True, eq=False, repr=False)

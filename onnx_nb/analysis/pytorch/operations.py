@@ -250,9 +250,8 @@ class Operations:
             return True
         last = self._flow.producer[value]
         for node in self.nodes_before(value, self._tensors):
-            op = graph.op_type(node)
-            is_odd = (_ends if node == last else _inside)(function.name, op) >= 0.8 * MISPLACED_COST
-            if is_odd or (is_elsewhere is not None and is_elsewhere(node, function.call)):
+            cost = (_ends if node == last else _inside)(function.name, graph.op_type(node))
+            if cost >= 0.8 * MISPLACED_COST or (is_elsewhere is not None and is_elsewhere(node, function.call)):
                 return False
         return True
 
@@ -285,8 +284,7 @@ class Operations:
             nodes.append(node)
             reads = (read for read in flow.reads(node) if read not in self._tensors)
             waiting += [flow.producer[read] for read in reads if flow.producer[read] >= 0]
-        rank = self._graph.rank
-        nodes.sort(key=lambda node: int(rank[node]))
+        nodes.sort(key=self._graph.rank.__getitem__)
         if begins:  # other nodes compute a value that torch computed out of sight, such as a mask
             data = set(begins)
             for node in nodes:
@@ -357,7 +355,8 @@ class Operations:
             lowest = np.minimum.accumulate(from_here)
             start = np.maximum.accumulate(np.where(from_here <= lowest, places, 0))
             costs = np.concatenate([[np.inf], lowest[:-1] + before[:-1] + ends])
-            skips = best + (np.inf if is_last else self._cost_without_node(operation, has_data=bool(here)))
+            omission = OMITTED_COST if is_layout(operation.name) else MISPLACED_COST
+            skips = best + (np.inf if is_last else omission * (bool(here) and not self._is_same(operation)))
             hits = (costs <= skips) & np.isfinite(costs)  # of two operations with one node, the later one has it
             steps.append(np.where(hits, np.concatenate([[0], start[:-1]]), -1))
             best = np.where(hits, costs, skips)
@@ -379,11 +378,9 @@ class Operations:
 
     def _adds_data(self, node: int) -> bool:
         """Return whether a node reads no weights and constants, but inputs of the model or what nodes computed."""
-        producer, kinds = self._flow.producer, self._flow.kinds
-        return all(
-            not self._folded[producer[read]] if producer[read] >= 0 else kinds[read] == GRAPH_INPUT
-            for read in self._flow.reads(node)
-        )
+        flow = self._flow
+        makers = ((read, flow.producer[read]) for read in flow.reads(node))
+        return all(not self._folded[maker] if maker >= 0 else flow.kinds[read] == GRAPH_INPUT for read, maker in makers)
 
     def _end_cost(self, operation: FunctionCall, value: int, node: int, op: str, source: str) -> float:
         """Return the cost of an operation that ends at a tensor; infinite if the tensor cannot hold its result."""
@@ -424,11 +421,6 @@ class Operations:
             order[one], order[other] = order[other], order[one]
             return order
         return order[::-1] if name == "t" else None
-
-    def _cost_without_node(self, operation: FunctionCall, *, has_data: bool) -> float:
-        if self._is_same(operation) or not has_data:
-            return 0.0
-        return OMITTED_COST if is_layout(operation.name) else MISPLACED_COST
 
     def _settled(self, pairs: Sequence[tuple[FunctionCall, int]]) -> dict[int, int]:
         """Return the pairs whose sides were computed from the same known values, and note them as known."""

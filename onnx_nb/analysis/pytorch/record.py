@@ -444,8 +444,7 @@ class _CallRecorder:
         """Run the module, record the results of functions if requested, and remove all hooks afterwards."""
         import torch
 
-        aten = self._within is not None
-        watching = intercept(self._function, aten=aten) if functions else contextlib.nullcontext()
+        watching = intercept(self._function, aten=self._within is not None) if functions else contextlib.nullcontext()
         with torch.no_grad(), watch(self._module, self._before, self._after), watching:
             try:
                 self._module(*args, **kwargs)
@@ -542,8 +541,7 @@ class _CallRecorder:
                     name, next_number = getattr(function, "__name__", "function"), len(self.contents)
                     if self._within is not None:
                         name = str(function).rpartition(".")[0] or str(function)  # torch.cond has no overloads
-                    changes = self._within is not None and name.endswith("_")
-                    if self._take(tensor, changes=changes) == next_number:
+                    if self._take(tensor, changes=self._within is not None and name.endswith("_")) == next_number:
                         place = self._stack[-1][0], running_line(), inputs
                         self.functions.append(FunctionCall(name, *place, next_number, tuple(_integers_in(values))))
         if self._within is not None and len(self.functions) > self._most:
@@ -608,8 +606,7 @@ def _integers_in(args: Sequence[Any]) -> Iterator[int]:
 
 def _is_plain(value: Any) -> bool:
     """Return whether a value is a number, a string, or a tuple of these."""
-    items = value if isinstance(value, tuple) else (value,)
-    return all(isinstance(item, int | float | str) for item in items)
+    return all(isinstance(item, int | float | str) for item in (value if isinstance(value, tuple) else (value,)))
 
 
 # --- tensors --------------------------------------------------------------------------------------------------------

@@ -100,7 +100,6 @@ def inputs_of(recording: Recording, graph: Graph) -> dict[int, int]:
     arguments = {slot.label: slot.value for slot in recording.calls[0].inputs}
     inputs = {graph.value_names[value]: value for value in graph.inputs.tolist()}
     pairs = {arguments.pop(name): value for name, value in inputs.items() if name in arguments}
-    rest = [
-        value for name, value in inputs.items() if value not in pairs.values() and name not in graph.model.initializers
-    ]
+    others = (name for name in inputs if name not in graph.model.initializers)
+    rest = (inputs[name] for name in others if inputs[name] not in pairs.values())
     return {**pairs, **dict(zip(arguments.values(), rest, strict=False))}

@@ -120,8 +120,7 @@ def _difference(weight: _Weight, errors: ErrorStats) -> str:
         thirds = np.split(reference, 3) if reference.ndim and len(reference) % 3 == 0 else []
         for order in itertools.permutations(range(len(thirds)), 3):
             if np.array_equal(np.concatenate([thirds[place] for place in order]), actual):
-                numbers = ", ".join(str(place + 1) for place in order)
-                return f"the 3 parts of {label} are in the order {numbers}"
+                return f"the 3 parts of {label} are in the order {', '.join(str(place + 1) for place in order)}"
         square = float(np.vdot(reference, reference))
         factor = float(np.vdot(reference, actual)) / square if square else 0.0
         if factor and np.allclose(reference * factor, actual, rtol=1e-5, atol=1e-7 * abs(reference).max(initial=0.0)):
@@ -224,8 +223,7 @@ class WeightFinder:
         node = self._reader(number, operators, part) if by_input else self._worker(number, operators)
         if node >= 0:
             norm = self._norm_after.get(number, -1) if by_input and "Conv" in call.cls else -1
-            output = int(self._graph.node_outputs(node)[0])
-            if norm >= 0 and next(self._ahead(output, ("BatchNormalization",)), -1) < 0:
+            if norm >= 0 and next(self._ahead(int(self._graph.node_outputs(node)[0]), ("BatchNormalization",)), -1) < 0:
                 yield from self._of_folded(number, norm, node)
                 return
             self._ruled.add(call.path)
@@ -401,8 +399,7 @@ class WeightFinder:
         for node in self._nodes_of(path):
             if node in self._workers or node >= self._graph.main_count:
                 continue
-            places = (1, 2) if self._graph.op_type(node) in INTEGERS else range(len(self._graph.node_inputs(node)))
-            for place in places:
+            for place in (1, 2) if self._graph.op_type(node) in INTEGERS else range(len(self._graph.node_inputs(node))):
                 operand = weight_of(self._graph, node, place)
                 if operand is not None and operand.array.size > 1 and operand.array.dtype.kind not in "iub":
                     yield node, operand
