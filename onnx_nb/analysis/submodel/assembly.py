@@ -195,14 +195,14 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
             parts = [_seen(model, [value]) for value in values]
             return {value: kind for kind_, _ in parts for value, kind in kind_.items()}, error.message
         return {}, error.message
-    kind_ = (ValueType.of(_type_of_result(arrays[name])) for name in names)
+    kind_ = (ValueType.of(type_of_result(arrays[name])) for name in names)
     return dict(zip(values, kind_, strict=True)), ""
 
 
-def _type_of_result(result: Any) -> TypeProto:
+def type_of_result(result: Any) -> TypeProto:
     """Return the type of a result without sizes of dimensions, which may differ in another run."""
     if isinstance(result, list):
-        inner = _type_of_result(result[0]).tensor_type.elem_type if result else TensorProto.UNDEFINED
+        inner = type_of_result(result[0]).tensor_type.elem_type if result else TensorProto.UNDEFINED
         tensor = onnx.helper.make_tensor_type_proto(inner, None)
         return onnx.helper.make_sequence_type_proto(tensor) if inner else TypeProto()
     if not isinstance(result, np.ndarray):
@@ -224,8 +224,7 @@ def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: b
             why = why or f"it depends on {quoted(graph.value_names[blocking])}, whose type is not known either"
             break
         blocking = unknown[0]
-    name = quoted(graph.value_names[value])
-    message = f"the type of {name} is not known: the model does not declare it, and {why}"
+    message = f"the type of {quoted(graph.value_names[value])} is not known: the model does not declare it, and {why}"
     if failure:
         message = f"{message}; a run on random inputs fails ({shortened(failure, 300).removesuffix('.')})."
         return ExtractionError(message, advice="Choose a tensor next to it, or add its value_info to the model.")
@@ -246,8 +245,7 @@ def with_weights(
     wire.copy_fields(model.proto.graph, proto.graph, without=() if add else ("initializer",))
     proto.graph.initializer.extend(weights)
     if inputs is not None:
-        del proto.graph.input[:]
-        proto.graph.input.extend(inputs)
+        wire.set_entries(proto.graph.input, inputs)
     return with_proto(model, proto)
 
 

@@ -35,8 +35,7 @@ def home_of(model: Model, names: Sequence[str]) -> tuple[Model, int]:
     graph = Graph.of(model)
     if len(graph.subgraphs) == 1 or all(main_value(graph, name) >= 0 for name in names):
         return model, 0
-    scopes = graph.names_by_subgraph
-    homes = [{number for number, scope in enumerate(scopes) if name in scope} for name in names]
+    homes = [{number for number, scope in enumerate(graph.names_by_subgraph) if name in scope} for name in names]
     paths = sorted((set(_around(graph, number)) for number in range(1, len(graph.subgraphs))), key=len, reverse=True)
     for path in paths:
         number = max(path)

@@ -96,8 +96,7 @@ class ExtractionPlan:
         if self.warning:
             return self.warning
         if self.redundant:
-            names = ", ".join(map(quoted, self.redundant[:3]))
-            return f"no taken node reads {names}"
+            return f"no taken node reads {', '.join(map(quoted, self.redundant[:3]))}"
         return ""
 
     def __repr__(self) -> str:
@@ -367,8 +366,7 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: 
     better = [*late, *flow.smallest_separator(between, frozenset(late))]
     names = graph.value_names
     inputs = [names[value] for value in better]
-    ways = ", ".join(quoted(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
-    goals = ", ".join(quoted(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
+    ways, goals = (", ".join(quoted(names[v]) for v in some[:3]) + " …" * (len(some) > 3) for some in (late, ends))
     lie = "lies" if len(between) == 1 else "lie"
     message = f"{len(members):,} nodes are taken, though only {len(between):,} of them {lie} between {ways} and {goals}"
     others = f"the others come in through {quoted(names[through])} (made by {graph.node_label(producer[through])})"

@@ -24,6 +24,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.tensors import graphs_of
+from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.scopes.weights import weights_read
@@ -385,8 +386,7 @@ def _seconds(graph: Graph) -> NDArray[np.float64]:
     """Measure the seconds that each node takes in a run on random inputs."""
     from onnx_nb.analysis.run.capture import capture  # imports onnxruntime; partitions by bytes run nothing
 
-    outputs = [graph.value_names[value] for value in graph.outputs]
-    costs = capture(graph.model, tensors=outputs, times=True).nodes
+    costs = capture(graph.model, tensors=[graph.value_names[value] for value in graph.outputs], times=True).nodes
     seconds = np.bincount([cost.index for cost in costs], [cost.seconds for cost in costs], graph.main_count)
     return seconds.astype(np.float64)
 
@@ -458,9 +458,7 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
         if place not in identities:
             del proto.graph.node[place]
     _rename(proto.graph, same)
-    infos = [info for info in proto.graph.value_info if info.name not in same]
-    del proto.graph.value_info[:]
-    proto.graph.value_info.extend(infos)
+    set_entries(proto.graph.value_info, (info for info in proto.graph.value_info if info.name not in same))
     return with_proto(model, proto), {name: [_root(same, t) for t in tensors] for name, tensors in marks.items()}
 
 

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import onnx
 
 from onnx_nb.analysis import results
 from onnx_nb.analysis.arguments import known_arguments
@@ -38,7 +37,7 @@ from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.run.capture import Capture, capture
 from onnx_nb.analysis.run.session import one_feed
-from onnx_nb.analysis.submodel.assembly import assemble
+from onnx_nb.analysis.submodel.assembly import assemble, type_of_result
 from onnx_nb.analysis.submodel.extraction import ports
 
 Check = Callable[[Model, dict[str, Any]], bool]
@@ -369,8 +368,7 @@ class _Search:
             if array is None and self._capture is not None and name in self._capture.array_names:
                 array = self._capture[name]
             if isinstance(array, np.ndarray) and not graph.type_of(value).dtype:
-                element = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-                types[value] = onnx.helper.make_tensor_type_proto(element, [None] * array.ndim)
+                types[value] = type_of_result(array)
         name = f"{graph.model.name}, {count_text(len(nodes), 'node')} of {len(self._nodes)}"
         members = {*nodes, *flow.ancestors(constants)}
         return assemble(graph.model, members, inputs, outputs, name=name, types=types), feed
@@ -402,17 +400,14 @@ class _Search:
                 message = f"the check returns {type(right).__name__}, not True or False."
                 raise OnnxNbError(message, advice="Return True where all is right, and False where the fault shows.")
             result, why = ("passes" if right else "fails"), getattr(self._check, "said", "")
-        seconds = time.perf_counter() - began
-        self._trials.append(Trial(self._phase, nodes, len(feed), outputs, result, seconds, why))
+        self._trials.append(Trial(self._phase, nodes, len(feed), outputs, result, time.perf_counter() - began, why))
         return result, why
 
     def result(self, *, is_partial: bool) -> Reduction:
         """Return the smallest part that was found."""
         nodes, model, feed = self._best
-        labels, total, trials = tuple(map(self.graph.node_label, nodes)), len(self._nodes), tuple(self._trials)
-        return Reduction(
-            model, feed, labels, total, trials, self._failures, self._minimal, is_partial, self._note, self._given
-        )
+        part = model, feed, tuple(map(self.graph.node_label, nodes)), len(self._nodes), tuple(self._trials)
+        return Reduction(*part, self._failures, self._minimal, is_partial, self._note, self._given)
 
 
 class _Command:
