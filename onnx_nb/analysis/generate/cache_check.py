@@ -89,10 +89,7 @@ class CacheCheck(Table, Displayed):
         return [split._asdict() for split in self.splits]
 
     def _still(self) -> Still:
-        rows = [
-            (f"{prefill}", number_text(logits, 2), state, number_text(difference, 2))
-            for prefill, logits, state, difference in self.splits
-        ]
+        rows = [(f"{s.prefill}", number_text(s.logits, 2), s.state, number_text(s.difference, 2)) for s in self.splits]
         table = StillTable(("Tokens at once", "Logits differ", "First state that differs", "By"), rows, "way", 1)
         return Still(self.message, tables=(table,))
 

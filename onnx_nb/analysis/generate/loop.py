@@ -57,8 +57,7 @@ class Loop:
         self._dtypes = {name: numpy_dtype(kind.tensor_type.elem_type) for name, kind in input_types(model).items()}
         self.outputs = {info.name: info for info in model.outputs}
         self.states: dict[str, str] = dict(_states(self.inputs, self.outputs) if state is None else state)
-        both = [*self.states], [*self.states.values()]
-        for what, names, ends in zip(("input", "output"), both, (self.inputs, self.outputs), strict=True):
+        for what, names, ends in (("input", self.states, self.inputs), ("output", self.states.values(), self.outputs)):
             if unknown := [name for name in names if name not in ends]:
                 message = f"state names {listed(unknown)}, which is no {what} of {model.name}."
                 raise FeedError(message, advice=f"Its {what}s: {listed(ends)}.")

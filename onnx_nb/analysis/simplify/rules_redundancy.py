@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.tensors import as_tensor, constants_of
 from onnx_nb.analysis.simplify import symbolic_dims
@@ -87,8 +88,7 @@ def _nop_transpose(net: Editor, op: Op) -> str | None:
 def _nop_reshape(net: Editor, op: Op) -> str | None:
     """Remove a Reshape, Flatten, Squeeze or Unsqueeze to the shape that a tensor already has."""
     before, after = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.sizes(net, op.outputs[0])
-    same_count = op.op_type in ("Reshape", "Flatten")
-    if not symbolic_dims.are_same(before, after, same_count=same_count):
+    if not symbolic_dims.are_same(before, after, same_count=op.op_type in ("Reshape", "Flatten")):
         return None
     return net.bypass(op, "the tensor already has that shape")
 
@@ -409,12 +409,9 @@ def _undone(net: Editor, value: int, op: Op, inner: _Sizes, outer: _Sizes) -> in
 def merge_constants(net: Editor) -> None:
     """Keep one of several equal constants."""
     rule = "eliminate_duplicate_initializer"
-    candidates: dict[tuple[Any, ...], list[int]] = {}
-    for value, constant in net.constants.items():
-        # sparse constants and those of subgraphs are kept
-        if not constant.subgraph and not isinstance(constant.tensor, onnx.SparseTensorProto) and net.is_read(value):
-            kind = net.kind(value)
-            candidates.setdefault((kind.elem_type, kind.shape), []).append(value)
+    # sparse constants and those of subgraphs are kept
+    dense = (v for v, c in net.constants.items() if not (c.subgraph or isinstance(c.tensor, onnx.SparseTensorProto)))
+    candidates = followers(((net.dtype(value), net.shape(value)), value) for value in dense if net.is_read(value))
     for values in candidates.values():
         first_of: dict[tuple[Any, ...], int] = {}
         for value in values if len(values) > 1 else ():

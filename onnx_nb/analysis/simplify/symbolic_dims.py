@@ -203,9 +203,8 @@ def _computed(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
             return None
         if kind == "Concat":
             return [size for part in parts for size in part]
-        products = [_product(*pair) for pair in zip(*parts, strict=False)]
-        known = [size for size in products if size is not None]
-        return known if len(known) == len(parts[0]) == len(parts[1]) else None
+        products = [size for pair in zip(*parts, strict=False) if (size := _product(*pair)) is not None]
+        return products if len(products) == len(parts[0]) == len(parts[1]) else None
     if kind == "Slice":
         inner, cuts = elements(net, op.inputs[0], depth), slices(net, op)
         if inner is None or cuts is None or len(cuts) != 1 or cuts[0][3] <= 0:
