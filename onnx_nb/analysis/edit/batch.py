@@ -252,8 +252,7 @@ class _Freeing:
     ) -> Iterator[list[tuple[_Mend, _Value]]]:
         """Yield what inputs of a node may become, if the node does not do or a Reshape lets the batch slip."""
         graph, is_reshape = self.graph, self.graph.op_type(node) == "Reshape"
-        layout = next((value.layout for value in results.values()), None)
-        may_slip = is_reshape and layout not in (SHARED, OPEN)
+        may_slip = is_reshape and next((value.layout for value in results.values()), None) not in (SHARED, OPEN)
         if not may_slip and all(value.layout is not None for value in results.values()):
             return
         operands = {

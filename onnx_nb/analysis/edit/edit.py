@@ -5,6 +5,7 @@ The model that is edited never changes: each step has a model of its own, which 
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +37,10 @@ SIGNS: Final[Mapping[Proof, str]] = {"equal": "✓", "rounding": "≈", "changed
 CHECKED: Final = 3000
 """Nodes up to which onnx's checker judges each step at once; it judges a larger model before it is saved."""
 _VERBS: Final[Mapping[str, Callable[..., surgery.EditResult]]] = {
-    **{name: getattr(surgery, name) for name in ("rename", "fix", "remove", "insert", "replace", "before", "after")},
+    **{name: getattr(surgery, name) for name in ("rename", "fix", "remove", "insert", "replace")},
     **{name: getattr(surgery, name) for name in ("output", "drop", "weight", "tie", "dtype", "convert", "to_float16")},
+    "before": functools.partial(surgery.join, is_first=True),
+    "after": functools.partial(surgery.join, is_first=False),
     "set": surgery.set_attributes,
     "free": batch.free,
 }
@@ -293,10 +296,7 @@ class Edit(Displayed, Table):
         return Panel("diff.DiffPanel", (self.original, self.model, self.diff), shows_result=False)
 
     def _still(self) -> Still:
-        rows = [
-            (str(row["step"]), f"e.{row['call']}", f"{SIGNS[row['proof']]} {row['text']}", row["reason"])
-            for row in self.rows()
-        ]
+        rows = [(f"{at}", f"e.{s.call}", f"{SIGNS[s.proof]} {s.text}", s.reason) for at, s in enumerate(self._steps, 1)]
         steps = (
             "`.verify()` proves each step; `.undo(step)` and `.redo()`.",
             "`print(e.code)` is the Python that makes this model; `.save(path)` writes it.",

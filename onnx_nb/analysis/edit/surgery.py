@@ -156,8 +156,7 @@ def insert(
     is_alike = not is_output and kind.is_complete and now.type_of(now.value(result)) == kind
     if is_alike:
         proto.graph.value_info.append(onnx.ValueInfoProto(name=result, type=kind.proto))
-    starts = [] if is_alike else [after, result]
-    return EditResult(_complete(model, proto, starts), f"inserted {op_type} after {after}")
+    return EditResult(_complete(model, proto, () if is_alike else (after, result)), f"inserted {op_type} after {after}")
 
 
 def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: ModelLike) -> EditResult:
@@ -185,14 +184,42 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
     return EditResult(_complete(model, proto, outputs, sources), f"replaced {listed(outputs)} by {label_of(other)}")
 
 
-def before(model: Model, part: ModelLike) -> EditResult:
-    """Put another model before this one: its outputs become inputs, matched by name, else in order."""
-    return _join(model, part, is_first=True)
+def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
+    """Put a model before or after another, whose ends it makes or reads: by name, else in order.
 
+    The proof lets it compute its part.
+    """
+    model, other = _of_one_opset(model, load(part))
+    links, rest = (other.outputs, other.inputs) if is_first else (other.inputs, other.outputs)
+    ends = [entry.name for entry in (model.inputs if is_first else model.outputs)]
+    pairs = {entry.name: entry.name for entry in links if entry.name in ends}
+    pairs = pairs or dict(zip((entry.name for entry in links), ends, strict=False))
+    if not is_first and len(pairs) < len(links):
+        names = listed(entry.name for entry in links)
+        message = f"{label_of(other)} reads {names}, and the outputs are {listed(ends)}."
+        raise EditError(message, advice="Rename or drop some of them.")
+    ports = {entry.name: fresh(entry.name, model.proto, free=pairs.values()) for entry in rest}
+    proto = copy_of(model)
+    inner = {end: fresh(f"{end}_inner", proto) for end in pairs.values() if end in ports.values()}
+    _rename_in(_graphs(proto), _every(proto.graph.node), inner)
+    inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
+    sources = _graft(proto, other, {**inner_links, **ports})
+    field = proto.graph.input if is_first else proto.graph.output
+    infos = [info for info in field if info.name not in inner_links.values()]
+    others = other.proto.graph.input if is_first else other.proto.graph.output
+    news = [onnx.ValueInfoProto(name=ports[info.name], type=info.type) for info in others if info.name in ports]
+    set_entries(field, [*news, *infos])
+    arguments, targets = (ports, pairs) if is_first else (pairs, ports)
 
-def after(model: Model, part: ModelLike) -> EditResult:
-    """Put another model after this one: outputs become its inputs, matched by name, else in order."""
-    return _join(model, part, is_first=False)
+    def through(arrays: dict[str, Any]) -> dict[str, Any]:
+        results = run(other, {name: arrays[end] for name, end in arguments.items()})
+        others = {name: array for name, array in arrays.items() if name not in arguments.values()}
+        return others | {targets[name]: array for name, array in results.items() if name in targets}
+
+    text = f"put {label_of(other)} {'before' if is_first else 'after'} {listed(pairs.values())}"
+    whole = _complete(model, proto, [*inner_links.values(), *ports.values()], sources)
+    ways: dict[str, Any] = {"feeds_to" if is_first else "outputs_to": through}
+    return EditResult(whole, text, is_same=True, **ways)
 
 
 def output(model: Model, names: Sequence[str]) -> EditResult:
@@ -407,8 +434,7 @@ def _casting(dtypes: Mapping[str, Any]) -> Translation:
 def _rename_in(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
     """Rename tensors in graphs and nodes."""
     for graph in graphs if names else ():
-        entries = (*_infos(graph), *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
-        for entry in entries:
+        for entry in (*_infos(graph), *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
             if entry.name in names:
                 entry.name = names[entry.name]
         for note in graph.quantization_annotation:
@@ -431,8 +457,7 @@ def _redirect(proto: ModelProto, old: str, new: str) -> None:
         return
     for node in proto.graph.node:  # who makes the output makes it no more
         node.output[:] = ["" if name == old else name for name in node.output]
-    maker = next((node for node in proto.graph.node if new in node.output), None)
-    if maker is None or new in ends:
+    if new in ends or not any(new in node.output for node in proto.graph.node):
         proto.graph.node.append(helper.make_node("Identity", [new], [old], name=fresh(f"identity_{old}", proto)))
     else:
         _rename_in([], _every(proto.graph.node), {new: old})
@@ -482,9 +507,8 @@ def _fits(one: ValueType, other: ValueType) -> bool:
     """Return whether two types may be the same, as far as both are known."""
     if one.dtype != other.dtype or one.shape is None or other.shape is None:
         return one.dtype == other.dtype or "" in (one.dtype, other.dtype)
-    return len(one.shape) == len(other.shape) and all(
-        a == b or None in (a, b) for a, b in zip(one.shape, other.shape, strict=True)
-    )
+    pairs = zip(one.shape, other.shape, strict=False)
+    return len(one.shape) == len(other.shape) and all(a == b or None in (a, b) for a, b in pairs)
 
 
 def _nodes(graph: Graph, name: str) -> set[int]:
@@ -529,48 +553,11 @@ def _set(model: Model, node: NodeProto, attributes: Mapping[str, Any]) -> None:
             node.attribute.append(helper.make_attribute(key, value))
 
 
-def _join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
-    """Put a model before or after another; the proof lets it compute its part."""
-    model, other = _of_one_opset(model, load(part))
-    links, rest = (other.outputs, other.inputs) if is_first else (other.inputs, other.outputs)
-    ends = [entry.name for entry in (model.inputs if is_first else model.outputs)]
-    pairs = {entry.name: entry.name for entry in links if entry.name in ends}
-    pairs = pairs or dict(zip((entry.name for entry in links), ends, strict=False))
-    if not is_first and len(pairs) < len(links):
-        names = listed(entry.name for entry in links)
-        message = f"{label_of(other)} reads {names}, and the outputs are {listed(ends)}."
-        raise EditError(message, advice="Rename or drop some of them.")
-    ports = {entry.name: fresh(entry.name, model.proto, free=pairs.values()) for entry in rest}
-    proto = copy_of(model)
-    inner = {end: fresh(f"{end}_inner", proto) for end in pairs.values() if end in ports.values()}
-    _rename_in(_graphs(proto), _every(proto.graph.node), inner)
-    inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
-    sources = _graft(proto, other, {**inner_links, **ports})
-    field = proto.graph.input if is_first else proto.graph.output
-    infos = [info for info in field if info.name not in inner_links.values()]
-    others = other.proto.graph.input if is_first else other.proto.graph.output
-    news = [onnx.ValueInfoProto(name=ports[info.name], type=info.type) for info in others if info.name in ports]
-    set_entries(field, [*news, *infos])
-    arguments, targets = (ports, pairs) if is_first else (pairs, ports)
-
-    def through(arrays: dict[str, Any]) -> dict[str, Any]:
-        results = run(other, {name: arrays[end] for name, end in arguments.items()})
-        others = {name: array for name, array in arrays.items() if name not in arguments.values()}
-        return others | {targets[name]: array for name, array in results.items() if name in targets}
-
-    text = f"put {label_of(other)} {'before' if is_first else 'after'} {listed(pairs.values())}"
-    whole = _complete(model, proto, [*inner_links.values(), *ports.values()], sources)
-    ways: dict[str, Any] = {"feeds_to" if is_first else "outputs_to": through}
-    return EditResult(whole, text, is_same=True, **ways)
-
-
 def _of_one_opset(*models: Model) -> list[Model]:
     """Return models, each converted to the highest opset among them."""
     opsets = [dict(_opsets(model)).get("", 0) for model in models]
-    return [
-        convert(model, max(opsets), None).model if 0 < opset < max(opsets) else model
-        for model, opset in zip(models, opsets, strict=True)
-    ]
+    pairs = zip(models, opsets, strict=True)
+    return [convert(model, max(opsets), None).model if 0 < opset < max(opsets) else model for model, opset in pairs]
 
 
 def _opsets(model: Model) -> Iterator[tuple[str, int]]:
@@ -580,8 +567,7 @@ def _opsets(model: Model) -> Iterator[tuple[str, int]]:
 def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[str, Source]:
     """Add the nodes and weights of a model, some of whose tensors have names here; return where its weights are."""
     versions = {canonical(entry.domain): entry for entry in proto.opset_import}
-    versions_there = dict(_opsets(other))
-    for domain, version in versions_there.items():
+    for domain, version in dict(_opsets(other)).items():
         if domain and domain in versions and versions[domain].version != version:
             message = f"{label_of(other)} uses version {version} of {quoted(domain)}, not {versions[domain].version}."
             raise EditError(message, advice="Convert one of the two.")
