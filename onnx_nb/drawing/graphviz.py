@@ -151,8 +151,7 @@ class Outline:
         """Nodes and scopes directly in each scope, in file order."""
         whole = [Box("scope", scope) for scope in range(len(self.parent))]
         nodes = np.flatnonzero(~graph.folded)
-        rows = np.stack([nodes, tree.node_scope[nodes], self.inside[nodes]], axis=1)
-        for node, scope, inside in rows.tolist():
+        for node, scope, inside in np.stack([nodes, tree.node_scope[nodes], self.inside[nodes]], axis=1).tolist():
             box = Box("node", node) if inside < 0 else whole[inside]
             while scope >= 0 and box not in self._boxes[scope]:
                 self._boxes[scope][box] = None
@@ -588,8 +587,7 @@ class _Drawing:
             label = None
             if first and not many:  # type and name only at the first reader
                 words = _text(kind, 40)
-                has_accent = value in self._outline.accents
-                label = f"<{_SPACE}{f'<B>{words}</B>' if has_accent else words}>" if words else None
+                label = f"<{_SPACE}{f'<B>{words}</B>' if value in self._outline.accents else words}>" if words else None
             tail = f"stub{value}_{target}" if many else self._end("o", value, source)
             self.dot.edge(tail, self._end("i", value, target), label=label, tooltip=tooltip, **style)
 

@@ -250,8 +250,8 @@ def _table(table: StillTable, most: int, longest: int) -> str:
         for tag, row in [("th", table.heads), *(("td", row) for row in table.rows[:most])]
     )
     lines = "".join(f"<tr>{row}</tr>" for row in body)
-    rest = count_text(len(table.rows) - most, f"more {table.noun}")
-    more = f"<p>and {rest}</p>" if len(table.rows) > most else ""
+    rest = len(table.rows) - most
+    more = f"<p>and {count_text(rest, f'more {table.noun}')}</p>" if rest > 0 else ""
     title = f"<p><b>{html.escape(table.title)}</b></p>" if table.title else ""
     return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>{more}"
 

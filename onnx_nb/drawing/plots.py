@@ -26,6 +26,7 @@ from onnx_nb.analysis.compare.comparison import Comparison, Kind, Which
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, number_text, printable, quoted, shortened
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.quantize.calibration import Calibration, marked_histogram
 from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.run.statistics import Histogram, LogHistogram
@@ -307,9 +308,7 @@ def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
     _draw_histogram(axes, histogram, CUMULATIVE)
     axes.set_xlabel("value")
     method = "" if isinstance(result, Capture) else result.method
-    ranges: dict[str, list[float]] = {}
-    for mark, x in histogram.marks.items():
-        ranges.setdefault(mark.rpartition(" ")[0] or method, []).append(x)
+    ranges = followers((mark.rpartition(" ")[0] or method, x) for mark, x in histogram.marks.items())
     for (method, ends), color, dashes in zip(ranges.items(), _MARKS, ((), (5, 2), (2, 2), (1, 3)), strict=False):
         text = " … ".join(number_text(x, 3) for x in ends)
         for x in ends:

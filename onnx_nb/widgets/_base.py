@@ -198,10 +198,6 @@ class PackedWidget(OnnxWidget):
         prepare_shell()
         super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(parts), **traits)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        self.show_picture()
-        return super()._repr_mimebundle_(**kwargs)
-
     @property
     def _picture_class(self) -> str:
         return f"onnx-nb-picture onnx-nb-picture-{self._picture_id}"

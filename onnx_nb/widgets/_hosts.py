@@ -43,7 +43,11 @@ class ReopeningWidget(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets ha
         super().close()
         self.__dict__.pop("_repr_mimebundle_", None)  # ipywidgets would display it no more
 
+    def show_picture(self) -> None:
+        """Output a picture before the widget is displayed, if it has one; do nothing outside a notebook."""
+
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self.show_picture()
         self.open()
         _note_display(self)
         return super()._repr_mimebundle_(**kwargs)

@@ -51,7 +51,7 @@ class Values:
     """The known numbers of one model's tensors."""
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self.model, self.graph = model, Graph.opened(model)
         self.known = Captured()
         self._weights: dict[int, Statistics] = {}
 
@@ -74,7 +74,7 @@ class Values:
         counts = f"{count_text(len(values), 'value')} in {count_text(values.feeds, 'run')}"
         first = values.nonfinite()
         after = "All are finite; click a tensor, or a color below" if first is None else first.message.removesuffix(".")
-        origin = None if first is None else Graph.opened(self.model).value(first.name)
+        origin = None if first is None else self.graph.value(first.name)
         return Reply(CaptureReply(message=f"Captured {counts} on {ending}. {after}", origin=origin))
 
     def statistics(self, call: Call[ValueRequest]) -> Reply:
@@ -133,14 +133,12 @@ class Values:
         return result
 
     def _capture_one(self, captures: Captured, value: int, call: Call[Any]) -> Capture:
-        graph = Graph.opened(self.model)
-        name = self._name(value)
-        if graph.value_subgraph[value] >= len(graph.plain.subgraphs):
-            label = graph.subgraph_label(int(graph.value_subgraph[value]))
-            message = f"{quoted(name)} is inside {label}, which runs as a whole."
+        graph, name = self.graph, self._name(value)
+        subgraph = int(graph.value_subgraph[value])
+        if subgraph >= len(graph.plain.subgraphs):
+            message = f"{quoted(name)} is inside {graph.subgraph_label(subgraph)}, which runs as a whole."
             advice = "Capture an output of the call, or load onnx.inliner.inline_local_functions(model.to_proto())."
             raise OnnxNbError(message, advice=advice)
-        subgraph = int(graph.value_subgraph[value])
         result = self._run(captures, call, tensors=[name], keep=[name], bodies=subgraph != 0)
         if name not in result:
             message = f"{quoted(name)} has no value: {graph.subgraph_label(subgraph)} did not run on these feeds."
@@ -161,14 +159,13 @@ class Values:
                 self._weights[value] = Statistics.of(array, progress=lambda fraction: call.progress(fraction, message))
             return self._weights[value]
         source = captures.single.get(value) or captures.whole
-        graph = Graph.opened(self.model)
-        if source is None and graph.constant_values[value] and graph.value_subgraph[value] == 0:
+        if source is None and self.graph.constant_values[value] and self.graph.value_subgraph[value] == 0:
             source = self._capture_one(captures, value, call)  # computed from constants: needs no feeds
         return source.statistics(name) if source is not None and name in source else None
 
     def _array(self, value: int, call: Call[Any]) -> NDArray[Any]:
         name = self._name(value)
-        weight = Graph.opened(self.model).weight(value)
+        weight = self.graph.weight(value)
         if weight is not None:
             return read_tensor(self.model, weight, name)
         captures = self.known
@@ -183,20 +180,19 @@ class Values:
         """Return the source of the numbers, in words."""
         if self._is_weight(value):
             return "weight"
-        if Graph.opened(self.model).constant_values[value]:
+        if self.graph.constant_values[value]:
             return "constant"
         source = captures.single.get(value) or captures.whole
         inputs = "random inputs" if captures.feeds is None else "your feeds"
         return f"captured, {count_text(1 if source is None else source.feeds, 'run')} on {inputs}"
 
     def _is_weight(self, value: int) -> bool:
-        return Graph.opened(self.model).weight(value) is not None
+        return self.graph.weight(value) is not None
 
     def _name(self, value: int) -> str:
-        graph = Graph.opened(self.model)
-        if not 0 <= value < graph.value_count:
+        if not 0 <= value < self.graph.value_count:
             raise OnnxNbError(f"the model has no tensor number {value}.", advice="Show the model again.")
-        return graph.value_names[value]
+        return self.graph.value_names[value]
 
 
 def _json(number: float) -> float | str:

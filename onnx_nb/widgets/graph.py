@@ -136,16 +136,14 @@ class ModelGraph(GraphWidget):
 
     @traitlets.validate("inputs", "outputs")
     def _checked_names(self, proposal: dict[str, Any]) -> list[str]:
-        from onnx_nb.analysis.graph.graph import Graph
-
         names: list[str] = proposal["value"]
-        inside = set(Graph.opened(self.model).value_names) if names else set()  # of a body: `plan` says why not
+        inside = set(self._values.graph.value_names) if names else set()  # of a body: `plan` says why not
         unknown = [name for name in names if name not in inside]
         if unknown:
             from onnx_nb.analysis.submodel.extraction import values_of
 
             try:
-                values_of(Graph.of(self.model), unknown, proposal["trait"].name.removesuffix("s"))
+                values_of(self._values.graph.plain, unknown, proposal["trait"].name.removesuffix("s"))
             except OnnxNbError as error:  # traitlets only undoes what raises a TraitError
                 raise TraitError(str(error)) from None
         return names
@@ -302,27 +300,25 @@ class ModelGraph(GraphWidget):
         return {**super()._verbs(), **self._values.verbs()}
 
     def _on_select(self, call: Call[SelectRequest]) -> Reply:
-        from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.view.inspection import select
         from onnx_nb.widgets.protocol import SelectReply
 
         request = call.request
         selection = select(self.model, request.nodes, request.scopes)
-        graph = Graph.of(self.model)
-        ends = {key: list(map(graph.value, getattr(selection, key))) for key in ("inputs", "outputs")}
+        number_of = self._values.graph.plain.value
+        ends = {key: list(map(number_of, getattr(selection, key))) for key in ("inputs", "outputs")}
         return Reply(SelectReply(rows=selection.rows, **ends, obstacle=selection.obstacle))
 
     def _on_plan(self, call: Call[BoundaryRequest]) -> Reply:
-        from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.submodel.extraction import plan_extraction
         from onnx_nb.widgets.protocol import MissingEntry, PlanReply
 
         request = call.request
         plan = plan_extraction(self.model, request.inputs, request.outputs)
-        graph = Graph.of(self.model)
-        missing = [MissingEntry(value=graph.value(m.name), name=m.name, message=m.message) for m in plan.missing]
+        number_of = self._values.graph.plain.value
+        missing = [MissingEntry(value=number_of(m.name), name=m.name, message=m.message) for m in plan.missing]
         names = ("redundant", "suggestion", "alternative")
-        tensors = {key: list(map(graph.value, getattr(plan, key))) for key in names}
+        tensors = {key: list(map(number_of, getattr(plan, key))) for key in names}
         value = PlanReply(missing=missing, **tensors, nbytes=plan.nbytes, message=plan.message)
         return Reply(value, [plan.nodes.astype("<i4").tobytes()])
 
@@ -383,10 +379,9 @@ class ModelGraph(GraphWidget):
 
     def _name_of(self, kind: str, number: int) -> str:
         """Return the name of a node, tensor or scope; of a node without one, that of what it makes."""
-        from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.scopes.scopes import scopes
 
-        graph = Graph.opened(self.model)
+        graph = self._values.graph
         if kind == "scope":
             return scopes(graph).scope_path[number]
         if kind == "tensor":
@@ -399,8 +394,7 @@ class ModelGraph(GraphWidget):
 
         variable = self._variable()
         name = f"{variable}.{attribute}" if variable else ""
-        folder = self.model.path.parent if self.model.path else Path.cwd()
-        file = folder / f"{Path(self.model.name).stem}-{word}.onnx"
+        file = (self.model.path.parent if self.model.path else Path.cwd()) / f"{Path(self.model.name).stem}-{word}.onnx"
         where = f": {name}" if name else ". Copy Python copies the call."
         return Reply(ExtractReply(message=f"{text}{where}", name=name, code=code, file=str(file)), [table])
 
@@ -422,7 +416,6 @@ class ModelGraph(GraphWidget):
         return Reply(self.timing.message)
 
     def _on_sizes(self, call: Call[SizesRequest]) -> Reply:
-        from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.graph.shape_inference import bound
         from onnx_nb.analysis.view.overlays import free_sizes
 
@@ -431,7 +424,7 @@ class ModelGraph(GraphWidget):
         if call.request.choice:
             is_one = {name: isinstance(free.get(name), int) and len(size) == 1 for name, size in lists.items()}
             shapes = {name: size[0] if is_one[name] else size for name, size in lists.items()}
-            bound(Graph.opened(self.model), shapes)
+            bound(self._values.graph, shapes)
             self.shapes = shapes
         texts = {name: shape_text(size) for name, size in self.shapes.items()}
         return Reply([(name, texts.get(name, ""), shape_text(size)) for name, size in free.items()])
@@ -488,10 +481,6 @@ class ModelView(ReopeningWidget, ipywidgets.VBox):  # type: ignore[misc]  # ipyw
     def show_picture(self) -> None:
         """Output the graph's picture before the view is displayed; do nothing outside a notebook."""
         self.graph.show_picture()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        self.show_picture()
-        return super()._repr_mimebundle_(**kwargs)
 
     def to_html(self, path: str | os.PathLike[str], **options: Any) -> Path:
         """Write summary and live graph as one file; see `ModelGraph.to_html`."""
