@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
@@ -140,11 +141,11 @@ def _same_nodes(graph: Graph, flat: Graph) -> list[int]:
         maker = int(graph.producer[value]) if value >= 0 else -1
         return _CONSTANT if maker >= 0 and graph.op_type(maker) == "Constant" else value
 
-    waiting: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for node in reversed(range(graph.node_count)):
-        if graph.called(node) is None:
-            key = graph.op_type(node), tuple(map(origin, graph.node_inputs(node).tolist()))
-            waiting.setdefault(key, []).append(node)
+    waiting = followers(
+        ((graph.op_type(node), tuple(map(origin, graph.node_inputs(node).tolist()))), node)
+        for node in reversed(range(graph.node_count))
+        if graph.called(node) is None
+    )
     values = {name: origin(value) for value, name in enumerate(graph.value_names) if not graph.value_subgraph[value]}
     same = [values.get(name, _CONSTANT) for name in flat.value_names]
     nodes = [-1] * flat.node_count
@@ -378,10 +379,12 @@ class _Copies:
 
     def edges(self) -> dict[int, list[int]]:
         """Return for each copy that has no node the tensors of the graph that ran which it may copy."""
-        trace, groups = self._trace, dict[tuple[int, str, str], list[int]]()
-        for kernel, op in enumerate(trace.ops):
-            if op in MEMCPY and self._nodes[kernel] < 0:
-                groups.setdefault((trace.parents[kernel], op, self._provider(kernel)), []).append(kernel)
+        trace = self._trace
+        groups = followers(
+            ((trace.parents[kernel], op, self._provider(kernel)), kernel)
+            for kernel, op in enumerate(trace.ops)
+            if op in MEMCPY and self._nodes[kernel] < 0
+        )
         matches = dict[int, list[int]]()
         for members in groups.values():
             matches |= self._matched({kernel: self._fitting(kernel) for kernel in members})
@@ -528,11 +531,7 @@ class _Copies:
 
 def by_name(names: Iterable[str]) -> dict[str, list[int]]:
     """Return the numbers of each name, without empty ones."""
-    numbers: dict[str, list[int]] = {}
-    for number, name in enumerate(names):
-        if name:
-            numbers.setdefault(name, []).append(number)
-    return numbers
+    return followers((name, number) for number, name in enumerate(names) if name)
 
 
 def _chosen(numbers: Sequence[int], subgraphs: Ints, subgraph: int) -> int:

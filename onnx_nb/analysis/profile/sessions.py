@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 
 from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, plain_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.model.save import working_folder
@@ -164,9 +165,9 @@ def made_with(options: onnxruntime.SessionOptions, threads: int | None) -> dict[
 
 def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
     """Return the node of the optimized graph for each kernel, or −1; ``is_other`` if another session made the graph."""
-    inside: dict[tuple[int, str], list[int]] = {}
-    for node, name in enumerate(ran.names):
-        inside.setdefault((ran.subgraphs[ran.node_subgraph[node]].owner_node, name), []).append(node)
+    inside = followers(
+        ((ran.subgraphs[ran.node_subgraph[node]].owner_node, name), node) for node, name in enumerate(ran.names)
+    )
     anywhere, matches = by_name(ran.names), list[int]()
     for name, op, parent in zip(trace.names, trace.ops, trace.parents, strict=True):
         if is_other and _is_made_up(name, op):

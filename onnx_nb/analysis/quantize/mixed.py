@@ -18,6 +18,7 @@ from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.operands import TRANSPARENT
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, quoted
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
@@ -87,10 +88,7 @@ class Mixer:
             advice = "Compare with the float model, each of whose nodes needs a name; quantize to QuantFormat.QDQ."
             raise OnnxNbError(message, advice=advice)
         there = {node.name for node in graph.node}
-        readers: dict[str, list[NodeProto]] = {}
-        for node in reference.proto.graph.node:
-            for name in node.input:
-                readers.setdefault(name, []).append(node)
+        readers = followers((name, node) for node in reference.proto.graph.node for name in node.input)
         self.nodes: dict[str, NodeProto] = {}
         """Nodes of the float model that are quantized, by name."""
         self._partners: dict[str, set[str]] = {}
@@ -103,14 +101,10 @@ class Mixer:
                 self.nodes[node.name] = node
                 pair = {node.name, behind[0].name}
                 self._partners |= dict.fromkeys(pair, pair)
-        self._touching: dict[str, set[str]] = {}
-        for name, node in self.nodes.items():
-            for tensor in (*node.input, *node.output):
-                self._touching.setdefault(tensor, set()).add(name)
+        touching = [(tensor, name) for name, node in self.nodes.items() for tensor in (*node.input, *node.output)]
+        self._touching = followers([*touching, *((region.key, region.node) for region in self._regions.values())])
         by_name = {node.name: node for node in reference.proto.graph.node}
-        for region in self._regions.values():
-            self.nodes[region.node] = by_name[region.node]
-            self._touching.setdefault(region.key, set()).add(region.node)
+        self.nodes |= {region.node: by_name[region.node] for region in self._regions.values()}
         self._sites = {site.output: site for node in graph.node if (site := self._site(node)) is not None}
         clips = [node for node in self.nodes.values() if node.op_type in names_where("clips")]
         absent = [node for node in clips if node.name not in there]
@@ -210,7 +204,7 @@ class Mixer:
 
     def touching(self, tensor: str) -> frozenset[str]:
         """Return the quantized nodes that read or write a tensor or a weight of the float model."""
-        return self.completed(self._touching.get(tensor, set()))
+        return self.completed(set(self._touching.get(tensor, ())))
 
     def free(self, nodes: Iterable[str]) -> frozenset[str]:
         """Return the tensors and weights that are in float if some nodes of the float model are."""

@@ -241,26 +241,23 @@ class Ranges(Statistics):
     """The histogram in at most `FINE` bins."""
     lows: tuple[float, ...] = ()
     """Minimum of each channel, the second of four dimensions or more, else the last; NaN if it has no finite value.
-    Empty for scalars, or if the number of channels varies."""
+    One for scalars, and empty if the number of channels varies."""
     highs: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, array: Any, *, progress: Callable[[float], None] | None = None) -> Ranges:
         """Compute all of an array."""
-        array = np.asarray(array)
+        array = np.atleast_1d(np.asarray(array))
         plain = Statistics.of(array, progress=progress)
         kind = _computable(array.dtype)
         if kind is None or kind.kind == "c" or not plain.finite:
             return cls(**vars(plain))
-        lows: tuple[float, ...] = ()
-        highs: tuple[float, ...] = ()
-        if array.ndim:
-            axis = 1 if array.ndim >= 4 else array.ndim - 1
-            rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1).astype(kind, copy=False)
-            if plain.nonfinite:
-                rows = np.where(np.isfinite(rows), rows, np.nan)
-            # these ignore NaN
-            lows, highs = (tuple(map(float, ufunc.reduce(rows, axis=1))) for ufunc in (np.fmin, np.fmax))
+        axis = 1 if array.ndim >= 4 else array.ndim - 1
+        rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1).astype(kind, copy=False)
+        if plain.nonfinite:
+            rows = np.where(np.isfinite(rows), rows, np.nan)
+        # these ignore NaN
+        lows, highs = (tuple(ufunc.reduce(rows, axis=1).astype(np.float64).tolist()) for ufunc in (np.fmin, np.fmax))
         return cls(**vars(plain), fine=_fine(array, kind, plain.min, plain.max), lows=lows, highs=highs)
 
     def merge(self, other: Statistics) -> Ranges:
@@ -271,8 +268,8 @@ class Ranges(Statistics):
         lows, highs = (other if not self.count else self).lows, (other if not self.count else self).highs
         if self.count and other.count:
             alike = len(self.lows) == len(other.lows)
-            lows = tuple(map(float, np.fmin(self.lows, other.lows))) if alike else ()
-            highs = tuple(map(float, np.fmax(self.highs, other.highs))) if alike else ()
+            lows = tuple(np.fmin(self.lows, other.lows).tolist()) if alike else ()
+            highs = tuple(np.fmax(self.highs, other.highs).tolist()) if alike else ()
         return Ranges(**plain, fine=self.fine.merge(other.fine, FINE), lows=lows, highs=highs)
 
     __or__ = merge

@@ -52,7 +52,9 @@ Report = Callable[[Sequence[int], float], None]
 """Function called before each window with its nodes, and the fraction of all nodes that has run."""
 
 SMALL: Final = 4096
-"""Bytes; a copy of a smaller value is held until its statistics, which are no smaller, are needed."""
+"""Bytes; copies of smaller values are held until their statistics, which are no smaller, are needed."""
+TOGETHER: Final = 1 << 26
+"""Bytes of all values that are held in order to be measured together; of each value at most 65,536."""
 ITERATIONS_KEPT: Final = 64
 """Maximum number of iterations of a Loop or Scan whose arrays are kept; statistics cover all iterations."""
 
@@ -147,40 +149,56 @@ class _SpareThreads(concurrent.futures.ThreadPoolExecutor):
 class Record:
     """The statistics of one value so far."""
 
-    __slots__ = ("_measure", "_pending", "_statistics", "dtype", "nbytes", "shape")
-
-    def __init__(
-        self, dtype: str, shape: tuple[int, ...] | None, nbytes: int, statistics: Statistics | None = None
-    ) -> None:
+    def __init__(self, dtype: str, shape: tuple[int, ...] | None, nbytes: int, together: int = 0) -> None:
         self.dtype = dtype
         self.shape = shape
         """Shape of the first occurrence; None for a value that is not a tensor."""
         self.nbytes = nbytes
-        self._statistics = statistics
-        self._pending: NDArray[Any] | concurrent.futures.Future[Statistics] | None = None
+        self._together = max(together, SMALL)
+        self._statistics: Statistics | None = None
+        self._waiting: list[NDArray[Any]] = []
+        """Small arrays of one shape: to measure each by itself takes as long as 50,000 values."""
+        self._future: concurrent.futures.Future[Statistics] | None = None
 
-    def add(self, array: NDArray[Any], pool: concurrent.futures.Executor, measure: Callable[[Any], Statistics]) -> None:
-        """Add an array, whose memory may be reused once it is `settled`."""
-        self.settled()
+    def add(self, array: NDArray[Any], pool: concurrent.futures.Executor, measure: Callable[[Any], Statistics]) -> bool:
+        """Add an array; return whether its memory may be reused only once it is `settled`."""
         self._measure = measure
-        self._pending = array.copy() if array.nbytes <= SMALL else pool.submit(measure, array)
+        is_large = array.nbytes > max(SMALL, self._together // 4)
+        if is_large:
+            self.settled()
+            self._future = pool.submit(measure, array)
+        else:
+            self._wait([array.copy()])
+        return is_large
+
+    def _wait(self, arrays: list[NDArray[Any]]) -> None:
+        held = (self._waiting or arrays)[0]
+        count = len(self._waiting) + len(arrays)
+        if self._future or held.shape != arrays[0].shape or count * held.nbytes > self._together:
+            self.settled()
+        self._waiting += arrays
 
     def merge(self, other: Record) -> None:
         """Add the statistics of another feed."""
-        left, right = self.settled(), other.settled()
-        self._statistics = right if left is None else left if right is None else left.merge(right)
         self.nbytes = max(self.nbytes, other.nbytes)
+        if other._waiting and other._statistics is None:
+            self._measure = other._measure
+            self._wait(other._waiting)
+        else:
+            self._count(other.settled())
 
     def settled(self) -> Statistics | None:
         """Return the statistics so far; None if the value has no numbers."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            new = self._measure(pending) if isinstance(pending, np.ndarray) else pending.result()
-            self._statistics = new if self._statistics is None else self._statistics.merge(new)
+        waiting, self._waiting, future, self._future = self._waiting, [], self._future, None
+        if waiting:
+            self._count(self._measure(np.stack(waiting) if waiting[0].ndim < 2 else np.concatenate(waiting)))
+        elif future:
+            self._count(future.result())
         return self._statistics
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Record, (self.dtype, self.shape, self.nbytes, self.settled())
+    def _count(self, statistics: Statistics | None) -> None:
+        left = self.settled()
+        self._statistics = statistics if left is None else left if statistics is None else left.merge(statistics)
 
 
 class _Stopped(Exception):  # noqa: N818 (not an error)
@@ -216,10 +234,10 @@ class _ValueRecorder(Sink):
         record = self.partial.records.get(value)
         if record is None:
             shape = content.shape if isinstance(content, np.ndarray) else None
-            record = self.partial.records[value] = Record(dtype, shape, sum(array.nbytes for array in arrays))
+            nbytes, together = sum(array.nbytes for array in arrays), TOGETHER // len(self._job.values)
+            record = self.partial.records[value] = Record(dtype, shape, nbytes, min(together, 1 << 16))
         for array in arrays:
-            record.add(array, self._pool, Ranges.of if self._job.ranges else Statistics.of)
-            if array.nbytes > SMALL:
+            if record.add(array, self._pool, Ranges.of if self._job.ranges else Statistics.of):
                 self._waiting.append((record, array.nbytes))
         if content is None:
             return

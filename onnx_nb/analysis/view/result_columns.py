@@ -19,6 +19,7 @@ import numpy as np
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, quoted, shape_text, shortened
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
 from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME, Counterparts, Diff, counterparts, inverse
@@ -388,10 +389,7 @@ class Provenance:
         self._node = node = np.asarray([there.get(key, -1) for key in keys[0]], np.int32)
         back = inverse(node, other.node_count)
         # a node of a function occurs in the opened graph once for each call
-        self._nodes: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
-        for nodes, keys_ in zip(self._nodes, keys, strict=True):
-            for n, (id_, _) in enumerate(keys_):
-                nodes.setdefault(id_, []).append(n)
+        self._nodes = [followers((id_, n) for n, (id_, _) in enumerate(side)) for side in keys]
         self._values = [{name: v for v, name in reversed(list(enumerate(g.value_names)))} for g in self._graphs]
         # the equal value in the second graph: by name, else by the mapping
         same = [self._values[1].get(name, -1) for name in one.value_names]
