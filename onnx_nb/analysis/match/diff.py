@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,7 +20,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import upward
+from onnx_nb.analysis.graph.dataflow import followers, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.match.graph_lists import Weights, attribute_label, attributes_of, commutative, lists, undocumented
@@ -29,7 +29,7 @@ from onnx_nb.analysis.match.weight_differences import ROLES, quantizer_roles, re
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.results import Displayed, Panel, Still, StillTable, Table
-from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes, scopes_around
+from onnx_nb.analysis.scopes.scopes import BODY, Scopes, layer_with, scopes, scopes_around
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.types import ValueType
@@ -101,6 +101,12 @@ class Difference:
         return self.detail if self.detail in ROLES else self.kind
 
     @property
+    def likeness(self) -> tuple[str, ...]:
+        """What differences that can be one row have in common."""
+        texts = () if self.noun in ROLES or self.detail == "values" else (self.reference, self.candidate)
+        return self.kind, self.what, self.op, self.detail, *texts
+
+    @property
     def message(self) -> str:
         """The difference in one line.
 
@@ -157,8 +163,18 @@ class Diff(Displayed, Table):
             for (noun, what), count in counts.items()
         ]
         largest = next((change for change in self.changes if change.detail == "scale"), None)
-        most = f"; most: {largest.message}" if largest else ""
+        layer = self.layer(largest) if largest else ""
+        most = f"; most: {largest.message}" + (f" in {quoted(layer)}" if layer else "") if largest else ""
         return ", ".join(parts) + most or self._names_text()
+
+    def layer(self, change: Difference) -> str:
+        """Return the path of the layer with a node, or that reads or makes a tensor; "" where nothing names layers."""
+        graphs = Graph.of(self.reference), Graph.of(self.candidate)
+        for graph, node, value in zip(graphs, change.nodes, change.tensors, strict=True):
+            places = [node, *graph.consumers(value).tolist(), int(graph.producer[value])] if value >= 0 else [node]
+            if (place := next((place for place in places if place >= 0), None)) is not None:
+                return layer_with(graph, place)
+        return ""
 
     def _names_text(self) -> str:
         """Return how many nodes only have other names, or that there are no differences."""
@@ -214,7 +230,7 @@ class Diff(Displayed, Table):
             for node, (name, there, how) in enumerate(rows)
         ]
 
-    _columns = tuple(Difference.__dataclass_fields__)
+    _columns = (*Difference.__dataclass_fields__, "layer")
 
     def _panel(self) -> Panel:
         """Return the widget that shows both models side by side."""
@@ -222,18 +238,22 @@ class Diff(Displayed, Table):
 
     def _still(self) -> Still:
         signs = {"added": "+", "removed": "-", "changed": "~"}
-        alike = defaultdict[Any, list[Difference]](list)
-        for change in self.changes:
-            texts = () if change.noun in ROLES or change.detail == "values" else (change.reference, change.candidate)
-            key = change.kind, change.what, change.op, change.detail, *texts
-            alike[key if len(self.changes) > ROWS else change].append(change)
-        rows = [(signs[first.what], first.noun, _together(first, *others)) for first, *others in alike.values()]
-        table = StillTable(("", "Kind", "What"), rows, "difference", 3, "", [row[0] == "-" for row in rows])
+        paths = [self.layer(change).split("/") for change in self.changes]
+        is_many = len(paths) > ROWS
+        for depth in range(max(map(len, paths), default=0), -1, -1):  # as fine as there are rows for
+            layers = zip(("/".join(path[:depth]) for path in paths), self.changes, strict=True)
+            groups = followers(((layer, change.likeness if is_many else change), change) for layer, change in layers)
+            if len(groups) <= ROWS:
+                break
+        rows = [(signs[one.what], one.noun, _together(one, *more), key[0]) for key, (one, *more) in groups.items()]
+        columns = 4 if any(row[3] for row in rows) else 3
+        heads, alarms = ("", "Kind", "What", "Layer")[:columns], [row[0] == "-" for row in rows]
+        table = StillTable(heads, [row[:columns] for row in rows], "difference", columns, "", alarms)
         return Still(self.message[:1].upper() + self.message[1:], tables=(table,), ok=None if self else True)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each difference."""
-        return [asdict(change) for change in self.changes]
+        return [{**asdict(change), "layer": self.layer(change)} for change in self.changes]
 
     def side(self, which: Literal["reference", "candidate"]) -> Counterparts:
         """Return the columns of one model: counterparts and states of its nodes, values and scopes."""

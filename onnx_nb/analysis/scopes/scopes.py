@@ -565,11 +565,16 @@ def scopes_around(tree: Scopes, scope: int) -> list[int]:
 
 def layer_of(graph: Graph, value: int) -> str:
     """Return the path of the layer that computes a value, or the data that it moves; "" where nothing names layers."""
-    tree, maker = scopes(graph), int(graph.producer[value])
+    maker = int(graph.producer[value])
     while maker >= 0 and 0 in facts(graph.op_type(maker)).moves:
         read = graph.node_inputs(maker).tolist()
         if not read or read[0] < 0 or graph.producer[read[0]] < 0:
             break
         maker = int(graph.producer[read[0]])
-    parts = (tree.scope_path[tree.node_scope[maker]], tree.node_module.get(maker, "")) if maker >= 0 else ()
-    return "/".join(filter(None, parts))
+    return layer_with(graph, maker) if maker >= 0 else ""
+
+
+def layer_with(graph: Graph, node: int) -> str:
+    """Return the path of the layer that a node belongs to."""
+    tree = scopes(graph)
+    return "/".join(filter(None, (tree.scope_path[tree.node_scope[node]], tree.node_module.get(node, ""))))

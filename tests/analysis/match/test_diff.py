@@ -547,3 +547,28 @@ def test_many_differences_of_one_kind_are_one_row() -> None:
         ("zero point", "30 zero points: 0 → 1 ('z0', 'z1', 'z2', …)"),
     ]
     assert len(found) == 59
+
+
+def test_differences_are_grouped_by_kind_and_layer() -> None:
+    """A row is a layer at the depth at which all of them fit into the table; a short list has its own rows."""
+
+    def network(blocks: int, parts: int, least: float) -> onnx.ModelProto:
+        places = [f"/net/block.{block}/part.{part}" for block in range(blocks) for part in range(parts)]
+        nodes = "".join(f"b{n + 1} = Mul(b{n}, w{n})  " for n in range(len(places)))
+        text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] b0) => (float[2] '
+        model = onnx.parser.parse_model(f"{text} b{len(places)}) {{ {nodes} }}")
+        for n, (place, node) in enumerate(zip(places, model.graph.node, strict=True)):
+            node.name = f"{place}/Mul"
+            weight = np.full(2, n + least, np.float32)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(weight, f"w{n}"))
+        return model
+
+    layers = {}
+    for blocks, parts in ((2, 2), (4, 10), (30, 2)):
+        found = onnx_nb.diff(network(blocks, parts, 1), network(blocks, parts, 2))
+        (table,) = found._still().tables
+        layers[blocks, parts] = [row[3] for row in table.rows]
+        assert found.rows()[3]["layer"] == f"net/block.{3 // parts}/part.{3 % parts}"
+    assert layers[2, 2] == [f"net/block.{n}/part.{m}" for n in range(2) for m in range(2)]
+    assert layers[4, 10] == [f"net/block.{n}" for n in range(4)]
+    assert layers[30, 2] == ["net"]
