@@ -107,14 +107,14 @@ def for_markdown(blocks: Iterable[Block]) -> str:
             lines = [f"**{block.title}**\n"] if block.title else []
             lines.append(_row(block.heads))
             lines.append(_row(["---" if at < block.labels else "---:" for at in range(len(block.heads))]))
-            lines += [_row([_escaped(cell) for cell in row]) for row in block.rows[:ROWS]]
+            lines += map(_row, block.rows[:ROWS])
             more = len(block.rows) - ROWS
             parts.append("\n".join(lines) + (f"\n\n… {more:,} more" if more > 0 else ""))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(_escaped, cells))} |"
 
 
 def _escaped(text: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +12,12 @@ import onnx
 import onnx.numpy_helper
 import onnx.parser
 import pytest
+import yaml
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import onnx_nb
 from onnx_nb.cli.budget import budget_of, read_budgets
-from tests.cli.test_ci import git
+from tests.cli.test_ci import ROOT, git, run_action
 from tests.cli.test_shell import Ran
 
 BUDGET = """
@@ -72,11 +76,27 @@ def commit() -> None:
     git("commit", "-qm", "Another")
 
 
+def first_lines(capsys: pytest.CaptureFixture[str], *models: str) -> tuple[str, int, Ran]:
+    """Return what command, hook and Action say of the uncommitted models in their first line, the status, and more."""
+    ran = Ran("changes", capsys)
+    line = ran.out.splitlines()[0]
+    (hook, *_) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    hooked = Ran(" ".join([*shlex.split(hook["entry"])[1:], *models]), capsys)
+    assert (hooked.out.splitlines()[0], hooked.status) == (line, ran.status)
+    status, output, summary = run_action(Path.cwd(), {"base": "HEAD"})
+    assert (output.splitlines()[1], status) == (line, ran.status)  # the line before it stops workflow commands
+    title = summary[summary.rindex("### models/") :].splitlines()[0]  # a runner has a summary of each step
+    assert html.unescape(title) == f"### {line}"
+    for table in re.findall(r"^\|.*\n\|[- :|]*\|$", summary, re.MULTILINE):
+        head, rule = (row.count("|") for row in table.splitlines())
+        assert head == rule, "GitHub shows no table whose first rows have other columns"
+    return line, ran.status, ran
+
+
 def test_each_commit_is_said_in_its_first_line(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx_nb.simplify(onnx.load("models/float.onnx")).model.save("models/float.onnx")
-    ran = Ran("changes", capsys)
-    assert ran.out.splitlines()[0] == "models/float.onnx: changed, 4 nodes removed"
-    assert ran.status == 0
+    line, status, _ = first_lines(capsys, "models/float.onnx")
+    assert (line, status) == ("models/float.onnx: changed, 4 nodes removed", 0)
     commit()
 
     model = onnx.load("models/int8.onnx")
@@ -84,22 +104,20 @@ def test_each_commit_is_said_in_its_first_line(repository: Path, capsys: pytest.
     before = onnx.numpy_helper.to_array(scales[0])
     scales[0].CopyFrom(onnx.numpy_helper.from_array(np.asarray(before / 3.7, np.float32), "a2_scale"))
     onnx.save(model, "models/int8.onnx")
-    ran = Ran("changes", capsys)
-    line, *rest = ran.out.splitlines()
+    line, status, ran = first_lines(capsys, "models/int8.onnx")
     texts = f"{float(before):.3g} → {float(before) / 3.7:.3g}"
     assert line == f"models/int8.onnx: changed, 1 scale changed; most: 'a2_scale': scale {texts}, ÷ 3.7"
-    assert "clips" in " ".join(rest)  # the comparison that the budget asks for says what it costs
-    assert ran.status == 1
+    assert "clips" in ran.out  # the comparison that the budget asks for says what it costs
+    assert status == 1
     commit()
 
     model = onnx.load("models/int8.onnx")
     for at, node in enumerate(model.graph.node):
         node.name = f"node_{at}"
     onnx.save(model, "models/int8.onnx")
-    ran = Ran("changes", capsys)
+    line, status, _ = first_lines(capsys, "models/int8.onnx")
     count = len(model.graph.node)
-    assert ran.out.splitlines()[0] == f"models/int8.onnx: changed, only names differ: {count} of {count} nodes"
-    assert ran.status == 0
+    assert (line, status) == (f"models/int8.onnx: changed, only names differ: {count} of {count} nodes", 0)
 
 
 def test_a_change_does_not_raise_its_own_budget(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
