@@ -6,6 +6,7 @@
 # make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
 # make bench    ours against peers on the same work, written to docs/performance.md
 # make robust   kills, interrupts, races, random messages and random models, fifty times as many as in make test (an hour)
+# make rare     what takes a quarter of an hour and seldom breaks: larger models through every verb, hostile ones of gigabytes
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
 # make routes   a newcomer's first minute: the wheel in a fresh environment with JupyterLab and marimo, no request leaves
 # make hosts    Voilà, Panel, Solara and marimo with the wheel in fresh environments (three minutes, 2 GB)
@@ -32,7 +33,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder checks links routes hosts conformance wild demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: binder checks links routes hosts conformance wild demo docs test test-fast bundle faults robust rare audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 ifneq ($(MAKECMDGOALS),checks)
 .NOTPARALLEL:
@@ -50,7 +51,7 @@ PYTEST := PYTHONHASHSEED=0 python -m pytest --numprocesses auto --dist loadfile 
 
 # pytest last: its closing line says how it went
 test: test-fast
-	$(PYTEST) -m 'slow or browser'
+	$(PYTEST) -m '(slow or browser) and not rare'
 
 # what a change breaks most often, in three minutes: each step stops at the first failure
 test-fast: tools .venv/installed-test torch $(FRONTEND)/node_modules/.package-lock.json
@@ -108,6 +109,9 @@ robust: .venv/installed-test torch
 		tests/analysis/model/test_saving_under_faults.py tests/analysis/run/test_capture_under_faults.py \
 		tests/analysis/run/test_capture_subprocess.py tests/fuzz/test_kills.py
 	ONNX_NB_DEPTH=50 python -m pytest -m hypothesis tests/analysis tests/drawing
+
+rare: .venv/installed-test torch
+	$(PYTEST) -m rare
 
 audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
 	python .ci/audit.py
