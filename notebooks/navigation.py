@@ -29,6 +29,7 @@ import sys
 
 if "google.colab" in sys.modules:  # installs the library on Colab; elsewhere this cell does nothing
     %pip install --quiet "onnx-nb[torch] @ git+{repository}"
+    !wget --quiet {files}/faults.py
     from google.colab import output
 
     output.enable_custom_widget_manager()"""
@@ -114,7 +115,8 @@ def navigated(notebook: Any, name: str, line: str, address: str) -> Any:
     others = [cell for cell in others if cell.id != COLAB_CELL]
     if address:
         look = {"jupyter": {"source_hidden": True}, "tags": ["colab"]}
-        source = COLAB.format(repository=address)
+        files = f"{address.replace('github.com', 'raw.githubusercontent.com')}/{BRANCH}/notebooks"
+        source = COLAB.format(repository=address, files=files)
         others.insert(0, nbformat.v4.new_code_cell(source, id=COLAB_CELL, metadata=look))
     notebook.cells = [first, *others]
     return notebook

@@ -1,12 +1,19 @@
-"""What the cells of a notebook were saved with, compared with what a run puts out."""
+"""What the cells of a notebook were saved with, compared with what a run puts out.
+
+Solutions are text, folded where GitHub, nbconvert and JupyterLab show them; a run has them as cells that it leaves out
+of what it saves.
+"""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
+
+import nbformat
 
 CHANGES: Final = {"timing", "versions", "processor"}
 """Tags of cells whose text is another one in each run, or where another processor rounds and trains otherwise."""
@@ -18,6 +25,32 @@ FACTOR: Final = 1.5
 """Most ratio of two factors, as in "4,100,000× smaller": many are relative to what was rounded."""
 DECIBELS: Final = 4
 """Most distance of two signal-to-noise ratios from 10 dB on."""
+
+
+SOLUTION: Final = re.compile(r"<details><summary>Solution</summary>\n\n```python\n(.*?)\n```\n\n</details>", re.DOTALL)
+
+
+def with_solutions(notebook: Any) -> Any:
+    """Return a copy in which a cell with the code follows each solution, and one in which its grader judges it."""
+    cells, number = [], ""
+    for cell in notebook.cells:
+        number = (re.findall(r"^check\((\d+)", cell.source, re.MULTILINE) or [number])[0]
+        codes = SOLUTION.findall(cell.source)
+        judged = [f"assert check.misjudged({number}) == []"] if codes and number else []
+        cells += [cell, *(nbformat.v4.new_code_cell(code, metadata={"tags": ["run"]}) for code in (*codes, *judged))]
+        number = "" if codes else number
+    return _with_cells(notebook, cells)
+
+
+def without_solutions(notebook: Any) -> Any:
+    """Return a copy without the cells that `with_solutions` adds."""
+    return _with_cells(notebook, (cell for cell in notebook.cells if "run" not in cell.metadata.get("tags", ())))
+
+
+def _with_cells(notebook: Any, cells: Iterable[Any]) -> Any:
+    changed = copy.copy(notebook)
+    changed.cells = list(cells)
+    return changed
 
 
 def differences(saved: Any, run: Any) -> Iterator[str]:

@@ -17,7 +17,7 @@ import pytest
 
 from notebooks import translation
 from notebooks.navigation import COLAB_CELL, LINKS, course, main
-from tests.saved_outputs import differences
+from tests.saved_outputs import SOLUTION, differences
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -95,7 +95,8 @@ def test_with_an_address_each_notebook_opens_on_binder_and_colab(tmp_path: Path,
         assert second.id == COLAB_CELL
         assert f"git+https://github.com/{owner_and_name}" in second.source
         # elsewhere the guarded cell runs, and installs nothing
-        exec(second.source.replace("%pip", "raise SystemExit  #"), {})  # noqa: S102 - written above
+        assert f"https://raw.githubusercontent.com/{owner_and_name}/main/notebooks/faults.py" in second.source
+        exec(re.sub("%pip|!wget", "raise SystemExit  #", second.source), {})  # noqa: S102 - written above
     assert main(["--folder", str(folder), "--repository", ""]) == 0
     assert {path: path.read_text() for path in folder.iterdir()} == without
 
@@ -297,6 +298,23 @@ def test_a_notebook_is_saved_with_what_it_shows(stop: Any) -> None:
     assert not any("needs_background" in str(output.metadata) for output in outputs if "metadata" in output), (
         "Jupyter paints a white ground behind it in a dark notebook"
     )
+
+
+@pytest.mark.parametrize("stop", course(), ids=lambda stop: stop.path.stem)
+def test_no_notebook_tells_its_solutions(stop: Any) -> None:
+    """A solution is folded text behind an empty cell, wherever it is shown, and is not run."""
+    cells = read(stop.path).cells
+    for before, cell in itertools.pairwise(cells):
+        assert not {"solution", "planted"} & set(cell.metadata.get("tags", ())), (
+            "faults are made in notebooks/faults.py"
+        )
+        code = SOLUTION.findall(cell.source)
+        assert len(code) == cell.source.count("<summary>Solution"), "the form that tests run"
+        if code:
+            compile(code[0], cell.id, "exec")
+            assert before.cell_type == "code", "an answer has no place"
+    if stop.number:
+        assert any(SOLUTION.search(cell.source) for cell in cells)
 
 
 def notebook_with(text: str, *tags: str) -> Any:

@@ -1,0 +1,253 @@
+"""Graders of "Export from PyTorch"."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+
+import onnx_nb
+
+from . import Lesson, NotYet, expect, made
+
+check: Final = Lesson()
+
+
+def _opened(answer: Any) -> onnx_nb.Model:
+    """Return the model of an answer, which has one input and one output, in whatever form it is given."""
+    try:
+        model = onnx_nb.load(answer)
+    except TypeError:
+        raise NotYet(f"The answer is of type {type(answer).__name__}; `onnx_nb.export` returns a model.") from None
+    for side, values in {"input": model.inputs, "output": model.outputs}.items():
+        expect(len(values) == 1, f"The model has {len(values)} {side}s; this exercise needs one.")
+    return model
+
+
+def _output(model: onnx_nb.Model, given: Any) -> Any:
+    (value,) = onnx_nb.run(model, [given]).values()
+    return value
+
+
+def _image(shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(1))
+
+
+def _enlarges_as_net(model: onnx_nb.Model, shape: tuple[int, ...]) -> bool:
+    given = _image(shape)
+    with torch.no_grad():
+        expected = made("net")(given).numpy()
+    value = _output(model, given.numpy())
+    return value.shape == expected.shape and np.allclose(value, expected, atol=1e-4)
+
+
+@check.exercise(
+    1,
+    "renamed, exported",
+    "renamed, onnx_nb.export(renamed, image, **options)",
+    {
+        "checkpoint, by_dynamo": "the first answer is a network",
+        "net, by_dynamo": "a fresh `SRCNN`",
+        "SRCNN().eval(), by_dynamo": "skips each key",
+        "renamed, renamed": "returns a model",
+        "renamed, product": "takes shape",
+        "renamed, onnx_nb.export(SRCNN().eval(), image, **options)": "the model computes something else",
+    },
+)
+def _checkpoint(network: Any, answer: Any) -> None:
+    kind = type(network).__name__
+    expect(
+        isinstance(network, nn.Module),
+        f"It is of type {kind}; the first answer is a network with the weights of the checkpoint.",
+    )
+    expect(network is not made("net"), "This is `net` itself; load the checkpoint into a fresh `SRCNN`.")
+    weights, own = made("net").state_dict(), network.state_dict()
+    expect(own.keys() == weights.keys(), f"The weights of this {kind} have other names than those of an `SRCNN`.")
+    expect(
+        all(torch.equal(own[name], weight) for name, weight in weights.items()),
+        "Its weights are not those of the checkpoint: `load_state_dict(..., strict=False)` skips each key it does not "
+        "know, without a word.",
+    )
+    model = _opened(answer)
+    declared = model.inputs[0].shape or ()
+    expect(len(declared) == 4, f"The model takes shape {declared}; export the network as it is, for N × C × H × W.")
+    shape = tuple(
+        size if isinstance(size, int) else least for size, least in zip(declared, (1, 1, 12, 16), strict=True)
+    )
+    expect(_enlarges_as_net(model, shape), "The network is right, but the model computes something else than `net`.")
+
+
+@check.exercise(
+    2,
+    "anything",
+    "anything",
+    {
+        "net": "returns a model",
+        "by_dynamo": "Every size",
+        'onnx_nb.export(net, image, dynamic_shapes=({0: "batch"},), **options)': "The height and width are",
+        'onnx_nb.export(net, image, dynamic_shapes=({2: "height", 3: "width"},), **options)': "The batch is",
+        "product": "Export `net` itself",
+        'onnx_nb.export(SRCNN().eval(), image, dynamic_shapes=({0: "n", 2: "h", 3: "w"},), **options)': (
+            "computes something else"
+        ),
+    },
+)
+def _dynamic_sizes(answer: Any) -> None:
+    model = _opened(answer)
+    shape = model.inputs[0].shape or ()
+    expect(len(shape) == 4, f"It takes shape {shape}. Export `net` itself, which takes batch, channel, height, width.")
+    fixed = [name for axis, name in {0: "batch", 2: "height", 3: "width"}.items() if isinstance(shape[axis], int)]
+    expect(len(fixed) < 3, f"Every size of its input {shape} is fixed: say at export which axes are dynamic.")
+    verb = "is" if len(fixed) == 1 else "are"
+    expect(not fixed, f"The {' and '.join(fixed)} {verb} still fixed in its input {shape}.")
+    for sizes in ((1, 1, 32, 64), (3, 1, 20, 20), (2, 1, 41, 17)):
+        expect(_enlarges_as_net(model, sizes), f"For shape {sizes}, it computes something else than `net`.")
+
+
+@check.exercise(
+    3,
+    "keeper, model",
+    '"scripted", tall["scripted"]',
+    {
+        'True, tall["scripted"]': "one of the names",
+        '"dynamo", tall["scripted"]': "does not keep",
+        '"scripted", Tall()': "returns a model",
+        '"scripted", product': "four axes",
+        '"scripted", onnx_nb.export(Tall(), example)': "axis 2",
+        '"scripted", tall["dynamo"]': "For 40 rows",
+        '"scripted", onnx.parser.parse_model(\''
+        '<ir_version: 10, opset_import: ["": 20]> g (float[1, 3, rows, 10] x) => (float[1, 3, rows, 10] y) '
+        "{ y = Add(x, x) }')": "For 10 rows",
+    },
+)
+def _branch(keeper: Any, answer: Any) -> None:
+    ways = "TorchScript", "dynamo", "scripted"
+    expect(isinstance(keeper, str) and keeper in ways, f"The first answer is one of the names {', '.join(ways)}.")
+    expect(
+        hashlib.sha256(keeper.encode()).hexdigest()[:12] == "f4e1a209c132",
+        f"The file of {keeper} does not keep the branch: compare its numbers with PyTorch's, for 10 rows and for 40.",
+    )
+    model = _opened(answer)
+    shape = model.inputs[0].shape or ()
+    expect(len(shape) == 4, f"It takes shape {shape}; export it with `example`, which has four axes.")
+    expect(not isinstance(shape[2], int), f"Its input {shape} has a fixed number of rows: axis 2 has to be dynamic.")
+    for rows in (10, 40, 32, 33):
+        sizes = [size if isinstance(size, int) else 2 for size in shape]
+        given = _image((*sizes[:2], rows, sizes[3])).numpy()
+        expected = 2 * given if rows > 32 else given + 1
+        value = _output(model, given)
+        expect(
+            value.shape == expected.shape and np.allclose(value, expected, atol=1e-6),
+            f"For {rows} rows, it does not compute what `forward` says.",
+        )
+
+
+@check.exercise(
+    4,
+    "messages",
+    "messages",
+    {
+        "messages[0]": "a list of three",
+        "messages[:2]": "a list of three",
+        "messages[::-1]": "in the order",
+        '["fine", *messages[1:]]': "Message (a) is another",
+        '[messages[0], complaint(session.run, None, {"image": np.repeat(image.numpy(), 2, axis=0)}), messages[2]]': (
+            "Message (b) is another"
+        ),
+        '[*messages[:2], complaint(session.run, None, {"image": image.numpy().astype(np.float16)})]': "Message (c)",
+    },
+)
+def _messages(answer: Any) -> None:
+    is_three = isinstance(answer, list | tuple) and len(answer) == 3
+    expect(is_three, "The answer is a list of three messages: what `session.run` says to three wrong inputs.")
+    image = made("image").numpy()
+    provoked = [
+        _complaint({"x": image}),
+        _complaint({"image": np.repeat(image, 8, axis=0)}),
+        _complaint({"image": image.astype(np.float64)}),
+    ]
+    # an exception, its text and its representation all hold the message
+    given = [str(message).replace("\\n", "\n") for message in answer]
+    is_in = [[all(line in text for line in lines) for lines in provoked] for text in given]
+    is_right = [row[place] for place, row in enumerate(is_in)]
+    is_complete = all(map(any, zip(*is_in, strict=True)))
+    expect(all(is_right) or not is_complete, "These are the right messages; put them in the order (a), (b), (c).")
+    advice = {
+        "a": "which name does the input of `session` have, and which one does the message mention?",
+        "b": "which axis has index 0, and how many images does the message mention?",
+        "c": "which type do the numbers have that `session` takes, and which one does the message mention?",
+    }
+    for (letter, question), right in zip(advice.items(), is_right, strict=True):
+        expect(right, f"Message ({letter}) is another one: {question}")
+
+
+def _complaint(feeds: dict[str, Any]) -> list[str]:
+    """Return the lines of what onnxruntime says to wrong inputs."""
+    try:
+        made("session").run(None, feeds)
+    except Exception as error:  # noqa: BLE001 (its kinds of error are its own)
+        return [line.strip() for line in str(error).strip().splitlines()]
+    raise NotYet("`session` takes every input here: run the cell again that makes it from srcnn.onnx.")
+
+
+_CHANNELS: Final = "self.net((1 - page.float() / 255).permute(2, 0, 1)[:, None])[:, 0].permute(1, 2, 0)"
+
+
+def _exported(result: str) -> str:
+    """Return the expression of the export of a `DeployedColor` that returns something else."""
+    network = f'type("Other", (DeployedColor,), {{"forward": lambda self, page: {result}}})(net).eval()'
+    return f'onnx_nb.export({network}, scan, output_names=["enlarged"], dynamic_shapes=sizes)'
+
+
+@check.exercise(
+    5,
+    "in_color",
+    "in_color",
+    {
+        "DeployedColor(net)": "returns a model",
+        "product": "height × width × 3",
+        'onnx_nb.export(DeployedColor(net).eval(), scan, output_names=["enlarged"])': "sizes are fixed",
+        _exported(f"(255 * (1 - {_CHANNELS})).round().to(torch.uint8)"): "range",
+        _exported(f"(255 * (1 - {_CHANNELS}).clamp(0, 1)).to(torch.uint8)"): "rounded",
+        _exported(f"(255 * ({_CHANNELS}).clamp(0, 1)).round().to(torch.uint8)"): "black for white",
+        _exported(f"(255 * (1 - {_CHANNELS}).clamp(0, 1)).round().to(torch.uint8).permute(2, 0, 1)"): "has shape",
+    },
+)
+def _color(answer: Any) -> None:
+    model = _opened(answer)
+    declared = model.inputs[0]
+    shape = declared.shape or ()
+    is_page = declared.dtype == "uint8" and len(shape) == 3 and (shape[2] == 3 or not isinstance(shape[2], int))
+    expect(is_page, f"It takes {declared.dtype} {shape}; a color image is uint8, height × width × 3.")
+    is_dynamic = not any(isinstance(size, int) for size in shape[:2])
+    expect(is_dynamic, f"It takes {shape}, so its sizes are fixed: height and width have to be dynamic.")
+    for sizes in ((20, 30, 3), (17, 11, 3)):
+        page = np.random.default_rng(1).integers(0, 256, sizes, dtype=np.uint8)
+        ink = torch.tensor(1 - page / np.float32(255)).permute(2, 0, 1)[:, None]
+        with torch.no_grad():
+            exact = 255 * (1 - made("net")(ink)[:, 0].permute(1, 2, 0).numpy())
+        value = _output(model, page)
+        expect(value.dtype == np.uint8, f"It gives {value.dtype}; an image comes as uint8, and has to leave as uint8.")
+        expect(
+            value.shape == exact.shape,
+            f"For an image of {sizes}, the result has shape {value.shape}; three times as large is {exact.shape}.",
+        )
+        _check_bytes(value, exact)
+
+
+def _check_bytes(value: Any, exact: Any) -> None:
+    """Compare the bytes of an image with its numbers before clamping and rounding."""
+    expected = exact.clip(0, 255)
+    off, off_as_negative = (np.abs(bytes_ - expected) for bytes_ in (value, 255 - value))
+    is_near = off < 1.01  # rounding and cutting off differ less, and so does another order of operations
+    expect(off_as_negative.max() > 1.01, "It gives black for white: after `net`, ink has to become paper again.")
+    is_between = (exact > 0) & (exact < 255)
+    expect(
+        is_near.all() or not is_near[is_between].all(),
+        "Values that leave the range from 0 to 255 come back at its other end: keep them in it.",
+    )
+    expect(is_near.all(), "It computes something else than `net` does for the image, channel by channel.")
+    expect(off[is_between].mean() < 0.35, "The values are too dark by half a step: they have to be rounded to bytes.")

@@ -1,0 +1,90 @@
+"""Models with faults, for the lessons that let their reader find them.
+
+Each function makes what a lesson needs, so that neither the lesson nor its outputs tell what is wrong. Do not read on
+if you want to find it yourself.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+from onnx import numpy_helper
+
+import onnx_nb
+from onnx_nb import external_data
+
+CAUSES: Final = {"a.onnx": 3, "b.onnx": 4, "c.onnx": 6}
+"""The files of the exam in lesson 09, and the number of the cause of each."""
+
+
+def export_of_04(model: onnx_nb.Model, name: str) -> onnx_nb.Model:
+    """Return a copy of a model with slightly wrong weights, as a faulty converter would write it."""
+    wrong = {
+        "received": ("convs3.1.weight",),
+        "first.onnx": ("convs4.0.weight",),
+        "second.onnx": ("convs1.2.bias", "convs3.0.weight"),
+        "third.onnx": ("convs2.1.bias",),
+    }[name]
+    proto = model.to_proto()
+    for tensor in proto.graph.initializer:
+        if tensor.name in wrong:
+            values = numpy_helper.to_array(tensor).copy()
+            values[0] *= 1.05
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    return onnx_nb.load(proto)
+
+
+def suspect_of_06(model: onnx_nb.Model, number: int) -> onnx_nb.Model:
+    """Return a copy of a model with the first, the second or the third fault."""
+    proto = model.to_proto()
+    nodes: dict[str, list[Any]] = {}
+    for node in proto.graph.node:
+        nodes.setdefault(node.op_type, []).append(node)
+    if number == 1:  # the wrong axis: each piece's weights no longer sum to one
+        (axis,) = nodes["Softmax"][1].attribute
+        axis.i = 2
+    elif number == 2:  # 1e-2 instead of 1e-5
+        next(entry for entry in nodes["LayerNormalization"][4].attribute if entry.name == "epsilon").f = 1e-2
+    else:  # the fast approximation instead of the exact function
+        gelu = nodes["Gelu"][0]
+        del gelu.attribute[:]
+        gelu.attribute.append(onnx.helper.make_attribute("approximate", "tanh"))
+    return onnx_nb.load(proto)
+
+
+def exports_of_09(net: Any, example: Any, folder: Path) -> None:
+    """Write the colleague's file, and those of the exam, into folders "received" and "exam"."""
+    import torch
+
+    attention, reader = type(net.blocks[1].attention), type(net)
+
+    class Colleague(attention):  # type: ignore[misc, valid-type]
+        def forward(self, x: Any) -> Any:
+            query, key, value = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+            scores = query @ key.transpose(2, 3)
+            scores = scores / x.shape[2] ** 0.5  # the width of the network, not of a head
+            return self.out((scores.softmax(dim=3) @ value).transpose(1, 2).flatten(2))
+
+    class Columns(reader):  # type: ignore[misc, valid-type]
+        def forward(self, image: Any) -> Any:
+            tokens = self.stem(image).transpose(2, 3).flatten(2).transpose(1, 2)  # columns first, not rows
+            return self.head(self.norm(self.blocks(tokens + self.position)).mean(dim=1))
+
+    changes: dict[str, Callable[[Any], object]] = {
+        "received/digits.onnx": lambda theirs: setattr(theirs.blocks[1].attention, "__class__", Colleague),
+        "exam/a.onnx": lambda theirs: setattr(theirs.blocks[2].norm2, "eps", 1e-3),
+        "exam/b.onnx": lambda theirs: setattr(theirs, "__class__", Columns),
+        "exam/c.onnx": lambda theirs: theirs.position.copy_(theirs.position.roll(1, 0)),
+    }
+    free = {"image": {0: "batch"}, "scores": {0: "batch"}}
+    names: dict[str, Any] = {"input_names": ["image"], "output_names": ["scores"], "dynamic_axes": free}
+    for place, change in changes.items():
+        theirs = copy.deepcopy(net)
+        with torch.no_grad():
+            change(theirs)
+        (folder / place).parent.mkdir(exist_ok=True)
+        external_data.convert(onnx_nb.export(theirs, example, exporter="torchscript", **names), folder / place)
