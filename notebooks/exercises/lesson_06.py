@@ -142,7 +142,7 @@ def _two_faults(proto: Any, both: Any, found: Any) -> None:
     expect(not _is_close(scores, _truth(_spoiled([1]))), "The model lacks fault 3, the approximation of a `Gelu`.")
     expect(not _is_close(scores, _truth(_spoiled([3]))), "The model lacks fault 1, the axis of a `Softmax`.")
     is_both = _is_close(scores, _truth(_spoiled([1, 3])))
-    expect(is_both, "The model does not compute what the network does with both faults: change what `plant` changes.")
+    expect(is_both, "The model does not compute what the network does with both faults: change nothing else.")
     c, net, sound, suspects = map(made, ("c", "net", "sound", "suspects"))
     names = []
     for fault in 3, 1:
