@@ -29,7 +29,7 @@ import sys
 
 if "google.colab" in sys.modules:  # installs the library on Colab; elsewhere this cell does nothing
     %pip install --quiet "onnx-nb[torch] @ git+{repository}"
-    !wget --quiet {files}/faults.py
+    !git clone --quiet --depth 1 {repository} course && cp -r course/notebooks/faults.py course/notebooks/exercises .
     from google.colab import output
 
     output.enable_custom_widget_manager()"""
@@ -115,8 +115,7 @@ def navigated(notebook: Any, name: str, line: str, address: str) -> Any:
     others = [cell for cell in others if cell.id != COLAB_CELL]
     if address:
         look = {"jupyter": {"source_hidden": True}, "tags": ["colab"]}
-        files = f"{address.replace('github.com', 'raw.githubusercontent.com')}/{BRANCH}/notebooks"
-        source = COLAB.format(repository=address, files=files)
+        source = COLAB.format(repository=address)
         others.insert(0, nbformat.v4.new_code_cell(source, id=COLAB_CELL, metadata=look))
     notebook.cells = [first, *others]
     return notebook

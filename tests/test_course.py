@@ -95,8 +95,8 @@ def test_with_an_address_each_notebook_opens_on_binder_and_colab(tmp_path: Path,
         assert second.id == COLAB_CELL
         assert f"git+https://github.com/{owner_and_name}" in second.source
         # elsewhere the guarded cell runs, and installs nothing
-        assert f"https://raw.githubusercontent.com/{owner_and_name}/main/notebooks/faults.py" in second.source
-        exec(re.sub("%pip|!wget", "raise SystemExit  #", second.source), {})  # noqa: S102 - written above
+        assert f"git clone --quiet --depth 1 https://github.com/{owner_and_name} " in second.source
+        exec(re.sub("%pip|!git", "raise SystemExit  #", second.source), {})  # noqa: S102 - written above
     assert main(["--folder", str(folder), "--repository", ""]) == 0
     assert {path: path.read_text() for path in folder.iterdir()} == without
 

@@ -149,6 +149,8 @@ class _SpareThreads(concurrent.futures.ThreadPoolExecutor):
 class Record:
     """The statistics of one value so far."""
 
+    __slots__ = ("_future", "_measure", "_statistics", "_together", "_waiting", "dtype", "nbytes", "shape")
+
     def __init__(self, dtype: str, shape: tuple[int, ...] | None, nbytes: int, together: int = 0) -> None:
         self.dtype = dtype
         self.shape = shape
@@ -156,20 +158,18 @@ class Record:
         self.nbytes = nbytes
         self._together = max(together, SMALL)
         self._statistics: Statistics | None = None
-        self._waiting: list[NDArray[Any]] = []
-        """Small arrays of one shape: to measure each by itself takes as long as 50,000 values."""
+        self._waiting: list[NDArray[Any]] = []  # of one shape: each by itself takes as long as 50,000 values
         self._future: concurrent.futures.Future[Statistics] | None = None
 
     def add(self, array: NDArray[Any], pool: concurrent.futures.Executor, measure: Callable[[Any], Statistics]) -> bool:
         """Add an array; return whether its memory may be reused only once it is `settled`."""
         self._measure = measure
-        is_large = array.nbytes > max(SMALL, self._together // 4)
-        if is_large:
-            self.settled()
-            self._future = pool.submit(measure, array)
-        else:
+        if array.nbytes <= max(SMALL, self._together // 4):
             self._wait([array.copy()])
-        return is_large
+            return False
+        self.settled()
+        self._future = pool.submit(measure, array)
+        return True
 
     def _wait(self, arrays: list[NDArray[Any]]) -> None:
         held = (self._waiting or arrays)[0]
