@@ -47,6 +47,8 @@ async def write_page(notebook: Path, page: Path) -> None:
             extra_arguments=["--log-level=ERROR"],
         )
         async with client.async_setup_kernel():
+            path = f"import sys; sys.path.append({str(HERE)!r})"  # the graders of its exercises are there
+            await client.async_execute_cell(nbformat.v4.new_code_cell(path), 0)
             await run_cells(client)
             await client.async_execute_cell(nbformat.v4.new_code_cell(f"g.to_html({str(page)!r})"), 0)
     print(f"wrote {page}")
