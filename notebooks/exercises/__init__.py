@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, Final, NamedTuple
+
+import onnx_nb
 
 NONE: Final = "No answer yet: put yours in place of the dots."
 """What is said of an empty cell."""
@@ -94,6 +97,19 @@ def made(name: str) -> Any:
         return vars(sys.modules["__main__"])[name]
     except KeyError:
         raise NotYet(f"The notebook has no {name!r}: run the cells above first.") from None
+
+
+def opened(answer: Any, sentence: str) -> onnx_nb.Model:
+    """Return the model of an answer, in whatever form it is given; raise `NotYet` with a sentence if it is none."""
+    try:
+        return onnx_nb.load(answer)
+    except TypeError:
+        raise NotYet(sentence) from None
+
+
+def is_number(answer: Any) -> bool:
+    """Return whether an answer is a real number, which a truth value is not."""
+    return isinstance(answer, Real) and not isinstance(answer, bool)
 
 
 def expect(condition: object, sentence: str) -> None:

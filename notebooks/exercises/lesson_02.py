@@ -11,17 +11,14 @@ from torch import nn
 
 import onnx_nb
 
-from . import Lesson, NotYet, expect, made
+from . import Lesson, NotYet, expect, made, opened
 
 check: Final = Lesson()
 
 
 def _opened(answer: Any) -> onnx_nb.Model:
     """Return the model of an answer, which has one input and one output, in whatever form it is given."""
-    try:
-        model = onnx_nb.load(answer)
-    except TypeError:
-        raise NotYet(f"The answer is of type {type(answer).__name__}; `onnx_nb.export` returns a model.") from None
+    model = opened(answer, f"The answer is of type {type(answer).__name__}; `onnx_nb.export` returns a model.")
     for side, values in {"input": model.inputs, "output": model.outputs}.items():
         expect(len(values) == 1, f"The model has {len(values)} {side}s; this exercise needs one.")
     return model

@@ -13,17 +13,14 @@ from onnx import helper
 
 import onnx_nb
 
-from . import Lesson, NotYet, expect, made
+from . import Lesson, NotYet, expect, made, opened
 
 check: Final = Lesson()
 
 
 def _opened(answer: Any, inputs: int) -> onnx_nb.Model:
     """Return the model of an answer, which has so many inputs and one output, in whatever form it is given."""
-    try:
-        model = onnx_nb.load(answer)
-    except TypeError:
-        raise NotYet(f"An answer is of type {type(answer).__name__}; a model is expected there.") from None
+    model = opened(answer, f"An answer is of type {type(answer).__name__}; a model is expected there.")
     for side, values, count in (("inputs", model.inputs, inputs), ("outputs", model.outputs, 1)):
         expect(len(values) == count, f"The number of {side} of the model is {len(values)}; here it is {count}.")
     return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -11,13 +11,9 @@ import onnx
 
 import onnx_nb
 
-from . import Lesson, NotYet, expect, made
+from . import Lesson, NotYet, expect, is_number, made
 
 check: Final = Lesson()
-
-
-def _is_number(answer: Any) -> bool:
-    return isinstance(answer, Real) and not isinstance(answer, bool)
 
 
 def _layers(model: Any) -> tuple[list[Any], list[Any]]:
@@ -44,7 +40,7 @@ def _layers(model: Any) -> tuple[list[Any], list[Any]]:
 def _zeros(answer: Any) -> None:
     values = list(answer.values()) if isinstance(answer, Mapping) else answer
     expect(
-        isinstance(values, list | tuple | np.ndarray) and all(_is_number(value) for value in values),
+        isinstance(values, list | tuple | np.ndarray) and all(is_number(value) for value in values),
         f"This has type {type(answer).__name__}; the answer is a list with a fraction for each `Relu`.",
     )
     _, results = _layers(made("model"))
@@ -126,7 +122,7 @@ def _breaks(factor: float) -> bool:
     },
 )
 def _factor(answer: Any) -> None:
-    expect(_is_number(answer), f"This has type {type(answer).__name__}; the answer is a number, the factor of `query`.")
+    expect(is_number(answer), f"This has type {type(answer).__name__}; the answer is a number, the factor of `query`.")
     expect(answer > 0, "The factor is above zero: begin at 0.01 and double it.")
     expect(_breaks(answer), f"With the factor {answer:g} everything is still finite: go on doubling.")
     expect(not _breaks(answer / 2), "With half of this factor there are infinities already: it begins earlier.")
@@ -145,7 +141,7 @@ def _factor(answer: Any) -> None:
     },
 )
 def _settled(answer: Any) -> None:
-    expect(_is_number(answer), f"This has type {type(answer).__name__}; the answer is a number of iterations.")
+    expect(is_number(answer), f"This has type {type(answer).__name__}; the answer is a number of iterations.")
     expect(not np.isclose(answer, 1000**0.5, atol=0.01), "This is the root itself. How many iterations does it take?")
     expect(isinstance(answer, Integral), "A number of iterations is a whole number.")
     guess, count = np.float32(1000), 0
@@ -171,7 +167,7 @@ def _settled(answer: Any) -> None:
     },
 )
 def _scale(answer: Any) -> None:
-    expect(_is_number(answer), f"This has type {type(answer).__name__}; the answer is a number, the scale.")
+    expect(is_number(answer), f"This has type {type(answer).__name__}; the answer is a number, the scale.")
     expect(answer > 0, "A scale is above zero.")
     sums, _ = _layers(made("network")(answer))
     ratio = sums[-1].std(dtype=float) / sums[0].std(dtype=float)

@@ -9,7 +9,7 @@ import torch
 
 import onnx_nb
 
-from . import Lesson, NotYet, expect, made
+from . import Lesson, NotYet, expect, is_number, made
 
 check: Final = Lesson()
 
@@ -17,10 +17,6 @@ check: Final = Lesson()
 def _sqnr(values: Any, rounded: Any) -> float:
     values, rounded = np.asarray(values, np.float64), np.asarray(rounded, np.float64)
     return float(-20 * np.log10(np.linalg.norm(rounded - values) / np.linalg.norm(values)))
-
-
-def _is_number(answer: Any) -> bool:
-    return isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
 
 
 _CHOSEN: Final = {"MatMul", "Gemm", "Conv"}
@@ -64,7 +60,7 @@ def _float_between(only: Any, gain: Any, largest: Any) -> None:
     is_model = isinstance(only, onnx_nb.Model)
     expect(is_model, f"The first part is a {type(only).__name__}; it should be the quantized model.")
     _expect_chosen(only.proto)
-    expect(_is_number(gain), "The second part is a number of decibels.")
+    expect(is_number(gain), "The second part is a number of decibels.")
     c, net, sound, gains = made("c"), made("net"), made("sound"), []
     for optimize in False, True:
         before, after = (
@@ -118,7 +114,7 @@ def _step_per_channel(per_channel: Any, sqnr_per_tensor: Any, sqnr_per_channel: 
     expect(
         most <= 256, f"One channel has {most:,} different values, and an int8 has 256: one step for a whole channel."
     )
-    expect(_is_number(sqnr_per_tensor) and _is_number(sqnr_per_channel), "The signal to noise ratios are two numbers.")
+    expect(is_number(sqnr_per_tensor) and is_number(sqnr_per_channel), "The signal to noise ratios are two numbers.")
     one_step = made("to_int8")(values)[0]
     others = np.arange(values.shape[-1]) != 5
     right = [_sqnr(values[..., others], each[..., others]) for each in (one_step, rounded)]
@@ -141,7 +137,7 @@ def _step_per_channel(per_channel: Any, sqnr_per_tensor: Any, sqnr_per_channel: 
     },
 )
 def _divisor(answer: Any) -> None:
-    expect(_is_number(answer), f"This is a {type(answer).__name__}; the answer is a number.")
+    expect(is_number(answer), f"This is a {type(answer).__name__}; the answer is a number.")
     expect(answer > 0 and np.log2(answer) % 1 == 0, f"{answer:.6g} is no power of two.")
     with torch.no_grad():
         largest, smaller = (
@@ -176,7 +172,7 @@ def _clipped(values: Any, limit: float, bits: int) -> float:
     },
 )
 def _limits(limit8: Any, limit4: Any) -> None:
-    expect(_is_number(limit8) and _is_number(limit4), "The answer is two numbers, the limits in 8 and in 4 bits.")
+    expect(is_number(limit8) and is_number(limit4), "The answer is two numbers, the limits in 8 and in 4 bits.")
     stem = made("c").recording["stem.2"].astype(np.float64)
     shares = np.linspace(0.2, 1, 41)
     for bits, limit in (8, limit8), (4, limit4):

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 import onnx_nb
 
-from . import Lesson, NotYet, expect, made
+from . import Lesson, expect, made, opened
 
 check: Final = Lesson()
 
@@ -80,12 +80,7 @@ def _enlarged(mode: str) -> Any:
     },
 )
 def _bilinear(answer: Any, difference: Any) -> None:
-    try:
-        model = onnx_nb.load(answer)
-    except TypeError:
-        raise NotYet(
-            f"The first answer is of type {type(answer).__name__}; `onnx_nb.export` returns a model."
-        ) from None
+    model = opened(answer, f"The first answer is of type {type(answer).__name__}; `onnx_nb.export` returns a model.")
     (result,) = onnx_nb.run(model, [made("image").numpy()]).values()
     bicubic, bilinear = _enlarged("bicubic"), _enlarged("bilinear")
     expect(result.shape == bilinear.shape, f"The result has shape {result.shape}; it should be {bilinear.shape}.")
