@@ -1,4 +1,4 @@
-"""What the models of a repository may cost: ``onnx-nb.toml`` at its root, with a table for each pattern of paths.
+"""Limits on the models of a repository: ``onnx-nb.toml`` at its root, with a table for each pattern of paths.
 
 It is read as it is in the base revision, and so are the feeds that it names: no change raises its own budget. It is
 data only: conditions, numbers, and files of the repository.
@@ -26,7 +26,7 @@ FILE: Final = "onnx-nb.toml"
 
 @dataclass(frozen=True)
 class Budget:
-    """What a model may cost; a field that is empty allows anything."""
+    """Limits on a model; an empty field allows anything."""
 
     fail: Sequence[str] = ()
     """Conditions of ``onnx-nb changes --fail``, against the version of the base revision."""

@@ -36,7 +36,7 @@ class ModelChange:
     error: str = ""
     """Reason why a version cannot be read."""
     excesses: Sequence[str] = ()
-    """What is above the model's budget, each with what is allowed."""
+    """Limits of the budget that the model exceeds, each in a sentence with both numbers."""
 
     @property
     def ok(self) -> bool:

@@ -271,7 +271,7 @@ class CellsReply(Wire, Page):
 
 
 class SaveReply(Wire):
-    """What became of a file."""
+    """The outcome of saving a file."""
 
     path: str
     exists: bool

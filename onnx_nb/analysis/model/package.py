@@ -23,7 +23,7 @@ from onnx_nb.analysis.results import Panel, Still, StillTable
 CONFIGURATIONS: Final = ("genai_config.json", "config.json")
 """Files that describe a package; the first that is there counts."""
 _PRECISION: Final = re.compile(r"_(fp16|fp32|b?n?b4|q4\w*|u?int8|quantized|merged|optimized)$")
-"""What optimum and transformers.js append to the name of a file."""
+"""Suffix that optimum and transformers.js add to the name of a file."""
 _DECODERS: Final = ("decoder", "decoder_with_past", "model", "decoder_model")
 """Roles of the model that is run in a loop, the best first."""
 _MODELS: Final = 100
@@ -39,11 +39,11 @@ _SAID: Final = {
     "window": ("sliding_window",),
     "vocabulary": ("vocab_size",),
 }
-"""What configurations say of a decoder, and their keys."""
+"""Facts on a decoder, and the keys under which configurations state them."""
 
 
 class Statement(NamedTuple):
-    """What the configuration of a package says, beside what the graph has."""
+    """A fact as the configuration of a package states it, beside what the graph has."""
 
     what: str
     configuration: str

@@ -222,7 +222,7 @@ class _Folding:
         self.net, self.budget, self.spent = net, budget, spent
         self.left: dict[int, Unfolded] = {}
         self._quantized = ("", "rounds", "dequantizes") if quantizing else ("",)
-        """How operators may be quantized: others describe how a weight is stored."""
+        """Kinds of quantization that may be folded; the other kinds say how a weight is stored."""
         self._refused: set[int] = set()
 
     def known_integers(self) -> None:

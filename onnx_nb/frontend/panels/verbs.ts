@@ -1,4 +1,4 @@
-/** What the search field does besides finding: verbs in plain words, each an action of the view. */
+/** Verbs of the search field, in plain words; each is an action of the view. */
 
 import type { Columns } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";

@@ -18,10 +18,10 @@ export interface Comm {
   readonly widget_manager?: { readonly kernel?: Kernel | null } | undefined;
 }
 
-/** What a verb takes. */
+/** Arguments of a verb. */
 type Args<V extends keyof Verbs> = Verbs[V][0];
 
-/** What a verb replies. */
+/** Reply of a verb. */
 type Value<V extends keyof Verbs> = Verbs[V][1];
 
 export interface Reply<V extends keyof Verbs = keyof Verbs> {

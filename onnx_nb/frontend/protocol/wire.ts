@@ -243,7 +243,7 @@ export interface CellsReply {
   readonly picture: PictureReply | null;
 }
 
-/** What became of a file. */
+/** The outcome of saving a file. */
 export interface SaveReply {
   readonly path: string;
   /** nothing was written, because the file exists */

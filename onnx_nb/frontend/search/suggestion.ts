@@ -1,4 +1,4 @@
-/** What a person may have meant who finds nothing: kinds in plain words, and the nearest names of this model. */
+/** Suggestions for a search without matches: kinds in plain words, and the nearest names of this model. */
 
 import type { Columns } from "../protocol/columns.ts";
 import { kindsOf } from "./query.ts";
