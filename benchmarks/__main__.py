@@ -33,6 +33,7 @@ NAMES = (
     "comparison",
     "compare_torch",
     "alignment",
+    "decoding",
     "profile",
     "mapping",
     "simplification",

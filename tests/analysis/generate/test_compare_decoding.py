@@ -31,18 +31,18 @@ def llama(model: onnx.ModelProto) -> Any:
     """Return a Llama of transformers with the weights of a decoder."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    p = packages
-    sizes: dict[str, Any] = {"hidden_size": p.HIDDEN, "intermediate_size": p.INNER, "vocab_size": p.VOCABULARY}
-    sizes |= {"num_attention_heads": p.HEADS, "num_key_value_heads": p.KV_HEADS, "head_dim": p.HEAD}
-    sizes |= {"num_hidden_layers": LAYERS, "max_position_embeddings": p.POSITIONS, "rms_norm_eps": 1e-6}
-    sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}, "attn_implementation": "eager"}
     weights = {
         tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in model.graph.initializer
     }
+    p, layers, hidden = packages, sum("qkv_proj" in name for name in weights), weights["embed"].shape[1]
+    sizes: dict[str, Any] = {"hidden_size": hidden, "intermediate_size": p.INNER, "vocab_size": p.VOCABULARY}
+    sizes |= {"num_attention_heads": p.HEADS, "num_key_value_heads": p.KV_HEADS, "head_dim": p.HEAD}
+    sizes |= {"num_hidden_layers": layers, "max_position_embeddings": p.POSITIONS, "rms_norm_eps": 1e-6}
+    sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}, "attn_implementation": "eager"}
     state = {"model.embed_tokens.weight": weights["embed"], "lm_head.weight": weights["lm_head.weight"].T}
     state["model.norm.weight"] = weights["norm"]
     rows = [p.HEADS * p.HEAD, p.KV_HEADS * p.HEAD, p.KV_HEADS * p.HEAD]
-    for layer in range(LAYERS):
+    for layer in range(layers):
         ours, theirs = f"model/layers.{layer}", f"model.layers.{layer}"
         for name in ("input_layernorm", "post_attention_layernorm"):
             state[f"{theirs}.{name}.weight"] = weights["norm"]
