@@ -140,11 +140,7 @@ class Exam(Lesson):
         kept = len(names & {node.name for node in model.proto.graph.node})
         another = f"This is another model: it has {kept} of the {len(names)} nodes of {file}. Repair that file instead."
         expect(kept > KEPT * len(names), another)
-        try:
-            scores, alone = scores_of(model, self.images), scores_of(model, self.images[:1])
-        except onnx_nb.OnnxNbError as error:
-            reason = error.message.splitlines()[0][:120]
-            raise NotYet(f"The model does not run both on {len(self.images)} images and on one: {reason}") from None
+        scores = _run(model, self.images)
         expect(scores.shape == self._expected.shape, f"The scores have shape {scores.shape}, not a row for each image.")
         is_wrong, total = ~(distances(scores, self._expected) < TOLERANCE), len(self.images)
         is_same = np.all(distances(scores, self._scores[number - 1]) < TOLERANCE)
@@ -153,10 +149,9 @@ class Exam(Lesson):
         count = int(is_wrong.sum())
         few = f"The model is right for {total - count} of {total} digits: compare it with the network on more of them."
         expect(count == 0 or count > total // 2, few)
-        left = (
-            f"The scores of {count} of {total} digits are not the network's: what does `compare_torch` say of it now?"
-        )
+        left = f"The scores of {count} of {total} digits are not the network's: what does `compare_torch` say now?"
         expect(count == 0, left)
+        alone = _run(model, self.images[:1])
         fixed = "The model is right for many images at once, but not for one alone: a size is fixed in it."
         expect(alone.shape == (1, *self._expected.shape[1:]), fixed)
         expect(distances(alone, self._expected[:1])[0] < TOLERANCE, fixed)
@@ -208,6 +203,14 @@ def _opened(answer: Any) -> onnx_nb.Model:
     except TypeError:
         kind = type(answer).__name__
         raise NotYet(f"The second part is a {kind}; it should be the repaired model, its path or the `Edit`.") from None
+
+
+def _run(model: onnx_nb.Model, images: torch.Tensor) -> NDArray[Any]:
+    try:
+        return scores_of(model, images)
+    except onnx_nb.OnnxNbError as error:
+        reason = error.message.splitlines()[0][:120]
+        raise NotYet(f"The model does not run on {len(images)} images at once: {reason}") from None
 
 
 def _wrong(number: int) -> dict[str, str]:
