@@ -39,6 +39,7 @@ SLOW = {
         "drawing/test_html",
         "faults/test_faults",
         "test_binder",
+        "test_exam",
         "test_notebooks",
         "widgets/test_simplification",
     )

@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import nbformat
 import pytest
 
-from notebooks import translation
+from notebooks import contents, translation
 from notebooks.navigation import COLAB_CELL, LINKS, course, main
 from tests.saved_outputs import SOLUTION, differences, fingerprint
 
@@ -130,6 +130,86 @@ def test_the_index_lists_every_notebook_with_its_time() -> None:
     for way in ("Deploy something today", "Find what is wrong", "Understand the format"):
         (line,) = re.findall(rf"^- \*\*{way}\*\*.*", prose(INDEX), re.MULTILINE)
         assert re.findall(r"\[(\w+)\]", line) == values["WAYS"][way.replace(" ", "\n", 1)]
+
+
+def test_what_the_index_derives_from_the_lessons_is_current() -> None:
+    assert contents.main(["--check"]) == 0, "run: python -m notebooks.contents && python -m notebooks.translation"
+
+
+def required(number: str) -> set[str]:
+    """Return the lessons that a reader of one should know, with those that these require."""
+    (path,) = (ROOT / "notebooks").glob(f"{number}-*.ipynb")
+    header = re.sub(r"\]\(.*?\)", "]", read(path).cells[0].source)
+    found = set(re.findall(r"\d\d[a-z]?", header.split("**You should know**")[1].split("\n")[0]))
+    return found.union(*map(required, found))
+
+
+@pytest.mark.parametrize("way", contents.WAYS)
+def test_each_way_has_what_its_lessons_require_before_them(way: str) -> None:
+    lessons = contents.WAYS[way]
+    for place, number in enumerate(lessons):
+        assert required(number) <= {*lessons[:place]}, number
+
+
+def test_the_course_in_order_has_what_each_lesson_requires_before_it() -> None:
+    numbers = [stop.number for stop in course()[1:]]
+    for stop in course()[1:]:
+        assert required(stop.number) <= {*numbers[: numbers.index(stop.number)]}, stop.number
+        assert {*contents.requirements(stop)} <= required(stop.number)
+    assert required("09") >= {"06b", "08", "04", "00"}
+
+
+BEFORE: Final = (
+    "kernel", "domain", "attribute", "forward hook", "transformer", "attention", "LayerNorm", "norm", "stem", "head",
+    "mean squared error", "residual connection", "constant folding", "opset", "calibration",
+)  # fmt: skip
+"""Words of the field that once stood before their boxes, and more."""
+
+
+@pytest.mark.parametrize("word", BEFORE)
+def test_no_lesson_uses_a_word_before_its_box(word: str) -> None:
+    """The box is in the same lesson, not below the first use, or in one that the lesson requires."""
+    box = re.compile(rf"(?m)^>.*\*\*{word}s?\*\*(?: \([^)]*\))?:")
+    homes = {stop.number for stop in course()[1:] if box.search(prose(stop.path))}
+    assert homes
+    for stop in course()[1:]:
+        if homes & required(stop.number):
+            continue
+        for cell in read(stop.path).cells[1:]:  # the first one says what will be taught
+            if cell.cell_type == "markdown" and box.search(cell.source):
+                break
+            text = re.sub(r"(?s)```.*?```|`[^`]*`|\*What .*? before\.\*", "", cell.source)
+            is_used = cell.cell_type == "markdown" and re.search(rf"(?i)\b{word}s?\b", text)
+            assert not is_used, f"{stop.path.name}, cell {cell.id}"
+
+
+def lesson(folder: Path, number: str, text: str) -> None:
+    cells = [nbformat.v4.new_markdown_cell(f"# {number} Title\n\n**Time** 5 minutes · **You should know** {text}")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{number}-title.ipynb")
+
+
+def test_terms_are_read_from_boxes(tmp_path: Path) -> None:
+    one = (
+        "> **edge** (line): a tensor. It has a name. · **leaf**: a node;\n> nobody reads it.\n>\n> **`code`**: nothing."
+    )
+    lesson(tmp_path, "01", f"nothing\n\n{one}\n\n> **Careful.** It bites: a lot.")
+    lesson(tmp_path, "02b", "[01](01-title.ipynb)\n\n> **leafs**: later.\n>\n> **root** and **trunk**: below")
+    stops = course(tmp_path)
+    assert list(map(contents.requirements, stops)) == [[], ["01"]]
+    terms = contents.terms(stops)
+    assert [(term.name, term.meaning, term.stop.number) for term in terms] == [
+        ("edge", "a tensor", "01"),
+        ("leaf", "a node", "01"),
+        ("root", "below", "02b"),
+        ("trunk", "below", "02b"),
+    ]
+    words = {
+        terms[0].box: "> **edge**（边，line）：一个张量。有名称。· **叶**（leaf）：一个节点；没有读者。",
+        "# 01 Title": "# 01 题目",
+    }
+    assert terms[0].chinese_row(words) == "| edge | 边 | 一个张量 | [01 题目](01-title.ipynb) |"
+    assert terms[1].row(words) == "| leaf | 叶 | a node | [01 Title](01-title.ipynb) |"
+    assert terms[2].chinese_row(words) == ""
 
 
 def names_of(node: ast.stmt) -> list[str]:

@@ -15,6 +15,8 @@ import onnx_nb
 
 NONE: Final = "No answer yet: put yours in place of the dots."
 """What is said of an empty cell."""
+PART: Final = "The first part is right."
+"""How a sentence begins that asks for the rest of an answer."""
 
 
 class NotYet(Exception):  # noqa: N818 (an answer is no error)
@@ -53,7 +55,7 @@ class Lesson:
     def __call__(self, number: int, *answer: Any) -> None:
         """Print whether an answer is right, and if it is not, what to do about it."""
         sentence = self.verdict(number, *answer)
-        mark = "…" if sentence == NONE else "✗" if sentence else "✓"
+        mark = "…" if sentence.startswith((NONE, PART)) else "✗" if sentence else "✓"
         print(f"{mark} {number}. {sentence or 'Right.'}")
 
     def verdict(self, number: int, *answer: Any) -> str:
