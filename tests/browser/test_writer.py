@@ -1,0 +1,323 @@
+"""The page of `make writer`: it opens from disk, asks for nothing, and writes the tokens that Python computes."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from playwright.sync_api import expect
+from tokenizers import Tokenizer
+
+from notebooks.writer.page import HERE, PACKAGE
+from tests.browser.jupyter import ROOT, SCREENSHOTS
+from tests.browser.test_accessibility import AXE, violations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from playwright.sync_api import Browser, Page
+
+MEGABYTES = 8
+STEPS = 48
+END = 0
+# a gap between the two best logits that rounding may turn over: 30 times what the two sides differed by
+NEAR_TIE = 1e-3
+# signs of one to four bytes, marks, all sorts of white space, contractions, an emoji of several characters, controls
+ALPHABETS = (
+    "abc XYZ 019 ,.;:!?'\"()-_",
+    "'s 't 're 've 'm 'll 'd 'S ' ",
+    "äöüßéèñçøłÅ ıİ",
+    "αβγ абв אבג अआइ กขค",
+    "日本語中文한국어、。",
+    "😀👩‍👩‍👧‍👦🏳️‍🌈👍🏽🇺🇸",
+    " \t\n\r\v\f\x1c\x85\xa0\u1680\u2003\u2028\u3000\ufeff\u200b",
+    "½²Ⅷ①٣௧ₓ",
+    "e\u0301\u0308\u20dd",
+    "\x00\x01\x7f\x80\xad\uffff\U0010ffff",
+    "<|end|> <|end",
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the page as `make writer` does."""
+    path = tmp_path_factory.mktemp("writer") / "writer.html"
+    subprocess.run([sys.executable, "-m", "notebooks.writer.page", "-o", path], cwd=ROOT, check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(file: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(PACKAGE / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def session(file: Path) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(PACKAGE / "model.onnx", providers=["CPUExecutionProvider"])
+
+
+@pytest.fixture(scope="module")
+def context(file: Path) -> int:
+    """Tokens that the model reads at once."""
+    config = json.loads((PACKAGE / "genai_config.json").read_text(encoding="utf-8"))
+    length: int = config["model"]["context_length"]
+    return length
+
+
+@pytest.fixture
+def writer(file: Path, browser: Browser) -> Iterator[Page]:
+    """Open the page without a network; nothing but itself may be asked for, and nothing may go wrong."""
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri())
+    expect(page.locator("main")).to_have_attribute("data-state", "ready")
+    yield page
+    assert said == []
+    assert asked == [file.as_uri()]
+    context.close()
+
+
+def logits(session: onnxruntime.InferenceSession, ids: list[int]) -> NDArray[np.float32]:
+    """Return the logits after all of these tokens, read at once: no cache has a part in it."""
+    row = np.array([ids])
+    others = {"input_ids": row, "attention_mask": np.ones_like(row), "position_ids": np.arange(len(ids))[None]}
+    feeds = {
+        each.name: others[each.name]
+        if each.name in others
+        else np.zeros([1, each.shape[1], 0, each.shape[3]], np.float32)
+        for each in session.get_inputs()
+    }
+    result: NDArray[np.float32] = session.run(["logits"], feeds)[0][0, -1]
+    return result
+
+
+def write_greedily(page: Page, prompt: str, steps: int) -> list[int]:
+    """Let the page write at least so many tokens; an entry that ends is followed by another one."""
+    page.get_by_role("radio", name="Greedy").check()
+    page.get_by_label("Full speed").check()
+    page.get_by_label("Tokens at a time").fill("50")
+    page.get_by_label("Your text").fill(prompt)
+    expect(page.locator(".given")).to_have_text(prompt)
+    while (written := page.locator("#story .token, #story .end").count()) < steps:
+        page.get_by_role("button", name="Write").click()
+        expect(page.locator("main")).to_have_attribute("data-state", "ready")
+        assert page.locator("#story .token, #story .end").count() > written
+    tokens: list[int] = page.evaluate("writer.story.tokens.map(token => token.id)")
+    return tokens[:steps]
+
+
+def assert_same(session: onnxruntime.InferenceSession, ids: list[int], tokens: list[int], context: int) -> int:
+    """Compare tokens with those that Python would choose, up to the first near tie; return how many were compared."""
+    read = list(ids)
+    for step, token in enumerate(tokens):
+        if len(read) > context:
+            read = read[-(context // 2) :]
+        row = logits(session, read)
+        second, first = np.argsort(row, kind="stable")[-2:]
+        gap = row[first] - row[second]
+        if gap < NEAR_TIE:
+            print(f"near tie at step {step}: the gap is {gap:.1e}")  # noqa: T201 - printed with a failure
+            return step
+        assert token == np.argmax(row), f"step {step}: {token} for {first}, which is ahead by {gap:.2g}"
+        read.append(token)
+    return len(tokens)
+
+
+def test_the_page_is_one_small_file(file: Path) -> None:
+    assert file.stat().st_size <= MEGABYTES * 1_000_000
+    text = file.read_text(encoding="utf-8")
+    assert "{{" not in text[: text.index('id="tokenizer.json"')]
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nwriter:")[2].partition("\n\n")[0]
+    assert "python -m notebooks.writer.page -o build/writer.html" in recipe
+
+
+@pytest.mark.parametrize("prompt", ["LOVE, n.", "COMPUTER, n. A machine that", "Über 😀 日本", ""])
+def test_it_writes_the_tokens_that_python_computes(
+    writer: Page, session: onnxruntime.InferenceSession, tokenizer: Tokenizer, context: int, prompt: str
+) -> None:
+    ids = [END, *tokenizer.encode(prompt).ids]
+    tokens = write_greedily(writer, prompt, STEPS)
+    assert len(tokens) == STEPS
+    assert assert_same(session, ids, tokens, context) >= 40
+    # each token was read once: the cache is carried from step to step
+    written = writer.evaluate("writer.story.tokens.length")
+    count = writer.evaluate("writer.decoder.ids.length")
+    assert count == len(ids) + written
+    shown = writer.locator("#story").evaluate("it => [...it.querySelectorAll('.token')].map(e => e.textContent).join('')")
+    assert shown == tokenizer.decode(writer.evaluate("writer.story.tokens.map(token => token.id)"))
+    # the same logits as Python's, not only the same winner
+    last = np.array(writer.evaluate(f"[...writer.story.tokens[{STEPS - 1}].logits]"))
+    np.testing.assert_allclose(last, logits(session, ids + tokens[:-1]), atol=NEAR_TIE / 2)
+
+
+def test_each_token_is_read_once(writer: Page) -> None:
+    before = writer.evaluate("writer.decoder.read")
+    tokens = writer.evaluate("writer.story.ids.length")
+    writer.get_by_role("button", name="One token").click()
+    expect(writer.locator("#numbers")).to_contain_text("1 tokens written")
+    assert writer.evaluate("writer.decoder.read") == before + 1
+    # another prompt that begins alike is read from where it parts, one that does not from its first token
+    writer.get_by_label("Your text").fill("HATRED, n.")
+    expect(writer.locator(".given")).to_have_text("HATRED, n.")
+    assert writer.evaluate("writer.decoder.read") > before + tokens / 2
+
+
+def test_a_full_context_goes_on_with_its_later_half(
+    writer: Page, session: onnxruntime.InferenceSession, tokenizer: Tokenizer, context: int
+) -> None:
+    text = (HERE / "devils-dictionary.txt").read_text(encoding="utf-8")
+    # 12 tokens short of full, and the last words whole
+    prompt = tokenizer.decode(tokenizer.encode(text).ids[: context - 12])
+    ids = [END, *tokenizer.encode(prompt).ids]
+    assert context - 20 < len(ids) < context
+    tokens = write_greedily(writer, prompt, 40)
+    assert assert_same(session, ids, tokens, context) == 40
+    assert writer.evaluate("writer.decoder.ids.length") < context
+    expect(writer.locator("#numbers")).to_contain_text("no longer reads the gray part")
+    expect(writer.locator(".given")).to_have_class("given unread")
+
+
+def test_text_becomes_the_tokens_of_the_tokenizers_library_and_back(writer: Page, tokenizer: Tokenizer) -> None:
+    dice = random.Random(0)
+    signs = "".join(ALPHABETS)
+    texts = [
+        *ALPHABETS,
+        *("".join(dice.choices(alphabet, k=dice.randrange(1, 40))) for alphabet in ALPHABETS for _ in range(12)),
+        *("".join(dice.choices(signs, k=dice.randrange(1, 80))) for _ in range(120)),
+        *(HERE / "devils-dictionary.txt").read_text(encoding="utf-8").split("\n\n\n")[:60],
+    ]
+    assert len(texts) > 300
+    encoded = [each.ids for each in tokenizer.encode_batch(texts)]
+    assert writer.evaluate("texts => texts.map(text => writer.tokenizer.encode(text))", texts) == encoded
+    # any ids at all: most of them break characters apart
+    size = tokenizer.get_vocab_size()
+    rows = [*encoded, *([dice.randrange(size) for _ in range(20)] for _ in range(200))]
+    assert writer.evaluate("rows => rows.map(ids => writer.tokenizer.decode(ids))", rows) == tokenizer.decode_batch(rows)
+
+
+def test_writing_stops_by_button_and_by_key(writer: Page) -> None:
+    # a token that never ends the entry
+    writer.evaluate("writer.story.end = -1")
+    writer.get_by_label("Tokens at a time").fill("500")
+    state = writer.locator("main")
+    for begin, stop in (
+        (writer.get_by_role("button", name="Write").click, writer.get_by_role("button", name="Stop").click),
+        (lambda: writer.keyboard.press("Control+Enter"), lambda: writer.keyboard.press("Escape")),
+    ):
+        before = writer.evaluate("writer.story.tokens.length")
+        begin()
+        expect(state).to_have_attribute("data-state", "writing")
+        expect(writer.locator("#story .token").nth(before + 3)).to_be_attached()
+        stop()
+        expect(state).to_have_attribute("data-state", "ready")
+        expect(writer.locator("#state")).to_have_text("Stopped.")
+        written = writer.evaluate("writer.story.tokens.length")
+        assert before + 3 < written < before + 500
+        writer.wait_for_timeout(200)
+        assert writer.evaluate("writer.story.tokens.length") == written
+
+
+def softmax(row: NDArray[np.float32], temperature: float = 1.0) -> NDArray[np.float64]:
+    powers = np.exp((row.astype(np.float64) - row.max()) / temperature)
+    chances: NDArray[np.float64] = powers / powers.sum()
+    return chances
+
+
+def bars(page: Page) -> list[tuple[int, str]]:
+    rows: list[list[Any]] = page.locator("#choices").evaluate(
+        "it => [...it.querySelectorAll('button')].map(e => [Number(e.dataset.id), e.querySelector('.chance').textContent])"
+    )
+    return [(token, chance) for token, chance in rows]
+
+
+def test_the_bars_are_the_likeliest_tokens_and_a_click_writes_one(
+    writer: Page, session: onnxruntime.InferenceSession, tokenizer: Tokenizer
+) -> None:
+    writer.get_by_role("radio", name="Greedy").check()
+    ids = [END, *tokenizer.encode("LOVE, n.").ids]
+    row = logits(session, ids)
+    best = np.argsort(-row, kind="stable")[:5]
+
+    def expected(temperature: float) -> list[tuple[int, str]]:
+        percents = 100 * softmax(row, temperature)[best]
+        return [(int(token), f"{percent:.1f} %") for token, percent in zip(best, percents, strict=True)]
+
+    assert bars(writer) == expected(1)
+    writer.get_by_role("radio", name="Sample").check()
+    writer.get_by_label("Temperature").fill("1.6")
+    assert bars(writer) == expected(1.6)
+
+    third = writer.locator("#choices button").nth(2)
+    third.click()
+    expect(writer.locator("#numbers")).to_contain_text("1 tokens written")
+    assert writer.evaluate("writer.story.tokens.map(token => token.id)") == [best[2]]
+    for _ in range(3):
+        writer.get_by_role("button", name="One token").click()
+        expect(writer.locator("main")).to_have_attribute("data-state", "ready")
+    # a token that was written shows its alternatives, and the text goes on from the one that is clicked
+    writer.locator("#story").focus()
+    for _ in range(4):
+        writer.keyboard.press("ArrowLeft")
+    expect(writer.locator("#choices-title")).to_contain_text("Instead of")
+    expect(writer.locator("#choices .chosen")).to_have_attribute("data-id", str(best[2]))
+    writer.locator("#choices button").first.click()
+    expect(writer.locator("#numbers")).to_contain_text("1 tokens written")
+    assert writer.evaluate("writer.story.tokens.map(token => token.id)") == [best[0]]
+
+
+def test_a_sample_is_drawn_as_often_as_it_is_likely(writer: Page) -> None:
+    writer.evaluate("writer.story.append(() => 5)")
+    chances = softmax(np.array(writer.evaluate("[...writer.story.logits]"), np.float32), 0.8)
+    counts: list[int] = writer.evaluate(
+        """async () => {
+            const counts = new Array(writer.story.logits.length).fill(0);
+            for (let i = 0; i < 20000; i++) counts[writer.choice(writer.story.logits)]++;
+            return counts;
+        }"""
+    )
+    # the standard deviation of a share is 0.0035 at most
+    np.testing.assert_allclose(np.array(counts) / 20_000, chances, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("lack", "message"),
+    [
+        ("delete window.DecompressionStream", "This browser has no DecompressionStream, and the model needs it."),
+        ("WebAssembly.validate = () => false", "This browser has no WebAssembly with SIMD, and the model needs it."),
+    ],
+)
+def test_a_browser_that_cannot_run_it_is_told(page: Page, file: Path, lack: str, message: str) -> None:
+    page.add_init_script(lack)
+    page.goto(file.as_uri())
+    expect(page.get_by_role("alert")).to_contain_text(message)
+    expect(page.locator("main")).to_have_attribute("data-state", "error")
+    expect(page.get_by_role("button", name="Write")).to_be_disabled()
+
+
+@pytest.mark.parametrize("width", [1440, 420])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_its_window_in_both_themes(browser: Browser, file: Path, width: int, scheme: Any) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    expect(page.locator("main")).to_have_attribute("data-state", "ready")
+    write_greedily(page, "LOVE, n.", 60)
+    page.locator("#story .token").nth(8).hover()
+    page.screenshot(path=SCREENSHOTS / f"writer-{width}-{scheme}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    assert violations(page.locator("body")) == []
+    context.close()
