@@ -7,7 +7,8 @@ import { Tokenizer } from "./tokenizer.js";
 const SHOWN = 5;
 // milliseconds a token where a person wants to watch: about as fast as one reads
 const WATCHABLE = 45;
-const WORDS = ["LOVE, n.", "COMPUTER, n.", "HAPPINESS, n.", "POLITICIAN, n.", "To be sure, "];
+// only the last one is in the dictionary
+const WORDS = ["COMPUTER, n.", "ENGINEER, n.", "NOTEBOOK, n.", "TELEVISION, n.", "OPTIMIST, n."];
 
 const at = (id) => document.getElementById(id);
 const main = document.querySelector("main");
@@ -54,13 +55,14 @@ const say = (text) => {
   at("state").textContent = text;
 };
 
-// A token as its row shows it: spaces and line ends are seen, and so are the bytes of a character that it only begins.
+// A token as its row shows it: spaces and line ends are seen, and so are the bytes of what is no character, or no sign.
 function name(id) {
   if (id === story.end) return "end of entry";
   const bytes = story.tokenizer.bytes(id);
   const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
-  if (text.includes("\ufffd")) return `bytes ${Array.from(bytes, (byte) => byte.toString(16)).join(" ")}`;
-  return text.replaceAll(" ", "␣").replaceAll("\n", "↵");
+  const seen = text.replaceAll(" ", "␣").replaceAll("\n", "↵");
+  if (!/[\ufffd\p{C}]/u.test(seen)) return seen;
+  return `bytes ${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ")}`;
 }
 
 const greedy = () => document.querySelector("[name=mode]:checked").value === "greedy";
@@ -108,16 +110,19 @@ function drawToken(token) {
 }
 
 function drawStory() {
-  at("story").replaceChildren(made("span", { className: "given", textContent: story.prompt }));
+  at("story").replaceChildren(made("span", { className: "given" }));
   story.tokens.forEach(drawToken);
   drawState();
 }
 
 function drawState() {
-  const beyond = story.start - story.promptIds.length;
-  const spans = at("story").children;
-  for (let i = 0; i < spans.length; i++) spans[i].classList.toggle("unread", story.start > 0 && i - 1 < beyond);
-  for (let i = 1; i < spans.length; i++) spans[i].classList.toggle("looked", i - 1 === looked);
+  const unread = story.tokenizer.decode(story.promptIds.slice(0, story.start));
+  const [given, ...spans] = at("story").children;
+  given.replaceChildren(made("span", { className: "unread" }, unread), story.prompt.slice(unread.length));
+  spans.forEach((span, i) => {
+    span.classList.toggle("unread", story.promptIds.length + i < story.start);
+    span.classList.toggle("looked", i === looked);
+  });
   const rate = speed.seconds ? ` · ${Math.round(speed.tokens / speed.seconds).toLocaleString("en")} tokens/s` : "";
   const full = story.start ? " · the model no longer reads the gray part" : "";
   at("numbers").textContent =

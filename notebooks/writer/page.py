@@ -1,4 +1,4 @@
-"""Write the Writer as a page that runs in the reader's browser: ``python -m notebooks.writer.page -o build/writer.html``.
+"""Write the page on which the Writer runs in the browser: ``python -m notebooks.writer.page -o build/writer.html``.
 
 One file carries the model, its tokenizer, onnxruntime-web and the sources beside this one, and opens from disk. npm
 installs onnxruntime-web and esbuild, as package-lock.json has them, into build/writer-tools.
@@ -14,16 +14,17 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
 import onnx
 
-HERE: Final = Path(__file__).resolve().parent
+from . import HERE, trained
+from .export import exported, write
+
 BUILD: Final = HERE.parents[1] / "build"
 PACKAGE: Final = BUILD / "writer"
-"""Where export.py writes the model, its configuration and its tokenizer."""
+"""Where the export writes the model, its configuration and its tokenizer."""
 TOOLS: Final = BUILD / "writer-tools"
 """Where npm installs, outside the notebooks: copies of their folder stay small."""
 RUNTIME: Final = TOOLS / "node_modules" / "onnxruntime-web"
@@ -46,7 +47,7 @@ def install() -> None:
 
 def bundle() -> str:
     """Return the scripts of the page and those of onnxruntime-web as one module."""
-    command = [
+    command: list[str | Path] = [
         TOOLS / "node_modules" / ".bin" / "esbuild",
         HERE / "page.js",
         "--bundle",
@@ -61,29 +62,17 @@ def bundle() -> str:
     return done.stdout
 
 
-def facts(package: Path) -> dict[str, Any]:
-    """Return what the page says about the model, and what its loop needs to know.
-
-    Parameters
-    ----------
-    package
-        Folder with model.onnx, genai_config.json and tokenizer.json.
-    """
-    model = onnx.load(package / "model.onnx")
-    outputs = [value.name for value in model.graph.output]
-    sizes = [
-        onnx.numpy_helper.to_array(weight).size
-        for weight in model.graph.initializer
-        if weight.data_type == onnx.TensorProto.FLOAT
-    ]
-    config = json.loads((package / "genai_config.json").read_text(encoding="utf-8"))["model"]
+def facts() -> dict[str, Any]:
+    """Return what the page says about the model, and what its loop needs to know."""
+    config = json.loads((PACKAGE / "genai_config.json").read_text(encoding="utf-8"))["model"]
+    opsets = onnx.load(PACKAGE / "model.onnx").opset_import
     return {
-        "layers": sum(name.startswith("present.") for name in outputs) // 2,
-        "parameters": sum(sizes),
+        "layers": config["decoder"]["num_hidden_layers"],
+        "parameters": sum(weight.numel() for weight in trained().parameters()),
         "vocabulary": config["vocab_size"],
         "context": config["context_length"],
         "end": config["eos_token_id"],
-        "opset": next(opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")),
+        "opset": next(opset.version for opset in opsets if opset.domain in ("", "ai.onnx")),
         "runtime": json.loads((RUNTIME / "package.json").read_text(encoding="utf-8"))["version"],
     }
 
@@ -93,41 +82,32 @@ def packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
-def page(package: Path) -> str:
-    """Return the page that runs a package.
-
-    Parameters
-    ----------
-    package
-        Folder with model.onnx, genai_config.json and tokenizer.json.
-    """
-    known = facts(package)
-    numbers = {name: f"{value:,}" if isinstance(value, int) else value for name, value in known.items()}
+def page() -> str:
+    """Return the page that runs the package."""
+    known = facts()
     parts = {
-        **numbers,
+        **{name: f"{value:,}" if isinstance(value, int) else value for name, value in known.items()},
         # a "<" could end the element
         "facts": json.dumps(known).replace("<", "\\u003c"),
         "page.css": (HERE / "page.css").read_text(encoding="utf-8"),
         "page.js": bundle(),
         "runtime.wasm": packed((RUNTIME / "dist" / "ort-wasm-simd-threaded.wasm").read_bytes()),
-        **{name: packed((package / name).read_bytes()) for name in ("model.onnx", "tokenizer.json")},
+        **{name: packed((PACKAGE / name).read_bytes()) for name in ("model.onnx", "tokenizer.json")},
     }
     template = (HERE / "page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{([\w.]+)\}\}", lambda match: parts[match[1]], template)
 
 
 def main() -> None:
-    """Install the tools and write the page."""
+    """Install the tools, export the Writer and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, help="the HTML file")
-    parser.add_argument("--package", type=Path, help="folder of a model; otherwise the Writer is exported anew")
-    options = parser.parse_args()
+    output = parser.parse_args().output
     install()
-    if options.package is None:
-        subprocess.run([sys.executable, HERE / "export.py", PACKAGE], check=True)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(page(options.package or PACKAGE), encoding="utf-8")
-    print(f"wrote {options.output}: {options.output.stat().st_size / 1e6:.1f} MB")
+    write(PACKAGE, exported(trained()))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(page(), encoding="utf-8")
+    print(f"wrote {output}: {output.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
