@@ -78,8 +78,8 @@ function drawChoices() {
   if (!logits) return;
   const chances = probabilities(logits, temperature());
   const ids = largest(chances, SHOWN);
-  // a token that was drawn from further down is shown below the others
-  if (token && !ids.includes(token.id)) ids.push(token.id);
+  // a token that was drawn from further down takes the last row: a row more would move what is below
+  if (token && !ids.includes(token.id)) ids.splice(-1, 1, token.id);
   at("choices-title").textContent = token ? `Instead of “${name(token.id)}”` : "Next token";
   const rows = ids.map((id) => {
     const percent = 100 * chances[id];
@@ -213,7 +213,8 @@ function start() {
 function fit() {
   const field = at("prompt");
   field.style.height = "auto";
-  field.style.height = `${field.scrollHeight}px`;
+  // with its border
+  field.style.height = `${field.scrollHeight + field.offsetHeight - field.clientHeight}px`;
 }
 
 function listen() {
@@ -291,6 +292,7 @@ if (!missing.length) {
     say("Ready.");
   } catch (error) {
     fail(`The model could not be started: ${error.message ?? error}`);
+    // for the console
     throw error;
   }
 }

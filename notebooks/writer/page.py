@@ -54,6 +54,9 @@ def bundle() -> str:
         "--minify",
         "--format=esm",
         "--charset=utf8",
+        # a module inside the page has no address of its own: onnxruntime-web would take the page's and resolve it by the
+        # origin, and Firefox gives files none
+        "--define:import.meta.url=undefined",
         "--legal-comments=inline",
         "--log-level=warning",
     ]
