@@ -176,7 +176,10 @@ async function write(limit, pick = choice) {
       await pause(at("fast").checked ? 0 : WATCHABLE - passed);
     }
     say(ended ? "The entry ends here. Write begins another one." : stopped ? "Stopped." : "Ready.");
-    at("heard").textContent = story.tokens.slice(first).map((token) => token.text).join("");
+    at("heard").textContent = story.tokens
+      .slice(first)
+      .map((token) => token.text)
+      .join("");
   } finally {
     writing = false;
     drawState();
@@ -277,6 +280,9 @@ function listen() {
     event.preventDefault();
     const next = (looked ?? story.tokens.length) + move;
     look(next < story.tokens.length ? Math.max(next, 0) : null, next < story.tokens.length);
+    // who does not see the bars hears them
+    const rows = [...at("choices").children].map((row) => [...row.firstChild.children].map((it) => it.textContent));
+    at("heard").textContent = `${at("choices-title").textContent}: ${rows.map((row) => row.join(" ")).join(", ")}`;
   });
   addEventListener("resize", fit);
 }

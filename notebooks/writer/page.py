@@ -54,7 +54,7 @@ def bundle() -> str:
         "--minify",
         "--format=esm",
         "--charset=utf8",
-        # a module inside the page has no address of its own: onnxruntime-web would take the page's and resolve it by the
+        # a module inside the page has no address of its own: onnxruntime-web would resolve the page's by the page's
         # origin, and Firefox gives files none
         "--define:import.meta.url=undefined",
         "--legal-comments=inline",

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from playwright.sync_api import expect
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from notebooks.writer import HERE
 from notebooks.writer.page import PACKAGE
@@ -204,23 +204,47 @@ def test_a_full_context_goes_on_with_its_later_half(
     assert tokenizer.encode(prompt[len(gray) :]).ids == ids[start:]
 
 
-def test_text_becomes_the_tokens_of_the_tokenizers_library_and_back(writer: Page, tokenizer: Tokenizer) -> None:
+def texts() -> list[str]:
+    """Make up texts of all sorts of signs, and add some of the dictionary's."""
     dice = random.Random(0)
     signs = "".join(ALPHABETS)
-    texts = [
+    return [
         *ALPHABETS,
         *("".join(dice.choices(alphabet, k=dice.randrange(1, 40))) for alphabet in ALPHABETS for _ in range(12)),
         *("".join(dice.choices(signs, k=dice.randrange(1, 80))) for _ in range(120)),
         *(HERE / "devils-dictionary.txt").read_text(encoding="utf-8").split("\n\n\n")[:60],
     ]
-    assert len(texts) > 300
-    encoded = [each.ids for each in tokenizer.encode_batch(texts)]
-    assert writer.evaluate("texts => texts.map(text => writer.tokenizer.encode(text))", texts) == encoded
+
+
+def dense(tokenizer: Tokenizer) -> Tokenizer:
+    """Train a tokenizer of that kind on the made-up texts: it merges whatever stands in one word, white space too."""
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer, trained.decoder = tokenizer.pre_tokenizer, tokenizer.decoder
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=6000, special_tokens=["<|end|>", "<|"], initial_alphabet=alphabet, show_progress=False
+    )
+    trained.train_from_iterator(texts() * 2, trainer)
+    return trained
+
+
+@pytest.mark.parametrize("kind", ["the Writer's", "dense"])
+def test_text_becomes_the_tokens_of_the_tokenizers_library_and_back(
+    writer: Page, tokenizer: Tokenizer, kind: str
+) -> None:
+    tried = dense(tokenizer) if kind == "dense" else tokenizer
+    assert len(texts()) > 300
+    encoded = [each.ids for each in tried.encode_batch(texts())]
+    load = "const tokenizer = new writer.tokenizer.constructor(JSON.parse(json));"
+    assert encoded == writer.evaluate(
+        f"([json, texts]) => {{ {load} return texts.map(text => tokenizer.encode(text)); }}", [tried.to_str(), texts()]
+    )
     # any ids at all: most of them break characters apart
-    size = tokenizer.get_vocab_size()
-    rows = [*encoded, *([dice.randrange(size) for _ in range(20)] for _ in range(200))]
-    decoded = writer.evaluate("rows => rows.map(ids => writer.tokenizer.decode(ids))", rows)
-    assert decoded == tokenizer.decode_batch(rows)
+    dice = random.Random(0)
+    rows = [*encoded, *([dice.randrange(tried.get_vocab_size()) for _ in range(20)] for _ in range(200))]
+    assert tried.decode_batch(rows) == writer.evaluate(
+        f"([json, rows]) => {{ {load} return rows.map(ids => tokenizer.decode(ids)); }}", [tried.to_str(), rows]
+    )
 
 
 def test_writing_stops_by_button_and_by_key(writer: Page) -> None:
@@ -290,6 +314,7 @@ def test_the_bars_are_the_likeliest_tokens_and_a_click_writes_one(
         writer.keyboard.press("ArrowLeft")
     expect(writer.locator("#choices-title")).to_contain_text("Instead of")
     expect(writer.locator("#choices .chosen")).to_have_attribute("data-id", str(best[2]))
+    expect(writer.locator("#heard")).to_contain_text(f": {writer.locator('#choices .token').first.inner_text()} ")
     writer.locator("#choices button").first.click()
     expect(writer.locator("#numbers")).to_contain_text("1 tokens written")
     assert writer.evaluate("writer.story.tokens.map(token => token.id)") == [best[0]]
