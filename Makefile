@@ -7,7 +7,9 @@
 # make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
 # make bench    ours against peers on the same work, written to docs/performance.md
 # make robust   kills, interrupts, races, random messages and random models, fifty times as many as in make test (an hour)
-# make rare     what takes a quarter of an hour and seldom breaks: larger models through every verb, hostile ones of gigabytes
+# make rare     what takes half an hour and seldom breaks: larger models through every verb, hostile ones of gigabytes, lessons
+#               that are as they were when they last ran
+# make course   all lessons, in JupyterLab
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
 # make routes   a newcomer's first minute: the wheel in a fresh environment with JupyterLab and marimo, no request leaves
 # make hosts    Voilà, Panel, Solara and marimo with the wheel in fresh environments (three minutes, 2 GB)
@@ -34,7 +36,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder checks links node routes hosts conformance wild demo docs test test-fast bundle faults robust rare audit bench fuzz clean lint types frontend bundle-is-current tools torch writer
+.PHONY: binder checks links node routes hosts conformance wild demo docs test test-fast bundle faults robust rare course audit bench fuzz clean lint types frontend bundle-is-current tools torch writer
 .DELETE_ON_ERROR:
 ifneq ($(MAKECMDGOALS),checks)
 .NOTPARALLEL:
@@ -117,6 +119,9 @@ robust: .venv/installed-test torch
 
 rare: .venv/installed-test torch
 	$(PYTEST) -m rare
+
+course: .venv/installed-test torch
+	$(PYTEST) tests/browser/test_notebooks.py
 
 audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
 	python .ci/audit.py

@@ -64,14 +64,16 @@ def main() -> int:
     """Measure; 1 if a limit does not hold."""
     report = Report(__spec__.name, __doc__)
     peer = "onnxruntime"
-    for what, model, shape in (
-        ("ResNet-50", models.exported("resnet50", dynamo=False), (1, 3, 224, 224)),
-        ("SegFormer", models.exported("segformer", dynamo=False), (1, 3, 128, 128)),
+    for what, model, shape, most in (
+        ("ResNet-50", models.exported("resnet50", dynamo=False), (1, 3, 224, 224), 1.5),
+        ("SegFormer", models.exported("segformer", dynamo=False), (1, 3, 128, 128), 1.5),
+        # the most that the statistics of a value and feed may cost where computing it costs nothing
+        ("ViT of 1,235 nodes with 1,000 numbers each", models.exported("vit", dynamo=False), (1, 3, 32, 32), 3.0),
     ):
         for method, label in METHODS.items():
             given = {"path": str(model), "name": "pixel_values", "shape": shape, "count": FEEDS}
             found = measured(WAYS, {**given, "method": method, "label": label}, rounds=3)
-            report.compare(f"{what}, {method}, {FEEDS} feeds", found, [Limit("cpu", 1.5, peer)])
+            report.compare(f"{what}, {method}, {FEEDS} feeds", found, [Limit("cpu", most, peer)])
     with tempfile.TemporaryDirectory() as folder:
         small(path := Path(folder) / "small.onnx")
         given = {"path": str(path), "name": "x", "shape": (4, 3, 6, 6), "count": 10_000, "method": "percentile"}

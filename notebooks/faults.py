@@ -95,15 +95,11 @@ def decoder_of_12(model: onnx_nb.Model, number: int) -> onnx_nb.Model:
             added.append(onnx.helper.make_node("Unsqueeze", [f"{gather.output[0]}.next", unsqueeze.input[1]], [new]))
         for place, node in enumerate(added):
             nodes.insert(begin + place, node)
-    else:  # the root of the width of the network, not of a head
-        softmax = [node for node in nodes if node.op_type == "Softmax"][3]
-        scaled = nodes[makers[nodes[makers[softmax.input[0]]].input[0]]]
-        factor = np.array(float(proto.graph.output[1].type.tensor_type.shape.dim[1].dim_value) ** -0.5, np.float32)
-        proto.graph.node.insert(
-            makers[scaled.output[0]] + 1, onnx.helper.make_node("Mul", [scaled.output[0], "factor"], ["scores.3"])
-        )
-        nodes[makers[softmax.input[0]] + 1].input[0] = "scores.3"
-        proto.graph.initializer.append(numpy_helper.from_array(factor, "factor"))
+    else:  # the weights of gate and up, in the other order
+        sigmoid = [node for node in nodes if node.op_type == "Sigmoid"][1]
+        gate = nodes[makers[sigmoid.input[0]]]
+        (up,) = (node for node in nodes if node.input[0] == gate.input[0] and node.output[0] != gate.output[0])
+        gate.input[1], up.input[1] = up.input[1], gate.input[1]
     return onnx_nb.load(proto)
 
 

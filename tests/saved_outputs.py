@@ -6,17 +6,23 @@ of what it saves.
 
 from __future__ import annotations
 
+import ast
 import copy
+import hashlib
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import nbformat
 
 CHANGES: Final = {"timing", "versions", "processor"}
 """Tags of cells whose text is another one in each run, or where another processor rounds and trains otherwise."""
+MAGIC: Final = re.compile(r"^\s*[%!].*", re.MULTILINE)
+"""Lines of a cell that are no Python."""
 NUMBER: Final = re.compile(r"(\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?)(×| dB)?")
 # another processor rounds differently: a fraction may differ by a tenth, and an error of rounding in each of its digits
 RELATIVE: Final = 0.1
@@ -51,6 +57,31 @@ def _with_cells(notebook: Any, cells: Iterable[Any]) -> Any:
     changed = copy.copy(notebook)
     changed.cells = list(cells)
     return changed
+
+
+def fingerprint(notebook: Any, folder: Path) -> str:
+    """Return a number for all that a run depends on and is compared with: code, outputs, and modules of the course."""
+    cells = [cell for cell in with_solutions(notebook).cells if cell.cell_type == "code"]
+    number = hashlib.sha256()
+    for cell in cells:
+        number.update(json.dumps([cell.source, *map(text_of, cell.get("outputs", ()))]).encode())
+    for path in sorted(set().union(*(modules(MAGIC.sub("pass", cell.source), folder) for cell in cells))):
+        number.update(path.read_bytes())
+    return number.hexdigest()[:16]
+
+
+def modules(source: str, folder: Path) -> set[Path]:
+    """Return the files of the course that some code imports, those that these import, and the data of packages."""
+    files: set[Path] = set()
+    for node in ast.walk(ast.parse(source)):
+        module = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        for name in (*module, *(".".join((*module, name)) for name in names)):
+            path = folder.joinpath(*name.split("."))
+            data = [file for file in path.glob("*") if file.suffix != ".py"]
+            code = path.with_suffix(".py"), path / "__init__.py", path.parent / "__init__.py"
+            files |= {file for file in (*code, *data) if file.is_file()}
+    return files.union(*(modules(file.read_text(encoding="utf-8"), folder) for file in files if file.suffix == ".py"))
 
 
 def differences(saved: Any, run: Any) -> Iterator[str]:

@@ -17,7 +17,7 @@ import pytest
 
 from notebooks import translation
 from notebooks.navigation import COLAB_CELL, LINKS, course, main
-from tests.saved_outputs import SOLUTION, differences
+from tests.saved_outputs import SOLUTION, differences, fingerprint
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -350,3 +350,29 @@ def test_outputs_that_changed_are_found(before: str, after: str, equal: bool) ->
     assert list(differences(notebook_with(before), notebook_with(before))) == []
     assert (list(differences(notebook_with(before), notebook_with(after))) == []) == equal
     assert list(differences(notebook_with(before, "timing"), notebook_with(after))) == []
+
+
+def test_a_lesson_has_changed_with_its_code_its_outputs_and_the_modules_that_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "exercises").mkdir()
+    for name in ("__init__", "lesson_04", "lesson_05"):
+        (tmp_path / "exercises" / f"{name}.py").write_text("import faults\n")
+    (tmp_path / "faults.py").write_text("import json\n")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "__init__.py").write_text("")
+    (tmp_path / "weights" / "net.npz").write_bytes(b"1")
+    code = nbformat.v4.new_code_cell("%matplotlib inline\nfrom exercises.lesson_04 import check\nimport weights")
+    code.outputs = [nbformat.v4.new_output("stream", text="7\n")]
+    lesson = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title"), code])
+    before = fingerprint(lesson, tmp_path)
+    lesson.cells[0].source = "# A better title"
+    (tmp_path / "exercises" / "lesson_05.py").write_text("2\n")
+    assert fingerprint(lesson, tmp_path) == before
+    numbers = {before}
+    for file in ("exercises/__init__.py", "exercises/lesson_04.py", "faults.py", "weights/net.npz"):
+        (tmp_path / file).write_text("3\n" if file != "exercises/lesson_04.py" else "import faults\n3\n")
+        numbers.add(fingerprint(lesson, tmp_path))
+    code.outputs[0].text = "8\n"
+    numbers.add(fingerprint(lesson, tmp_path))
+    lesson.cells[0].source = "<details><summary>Solution</summary>\n\n```python\n1\n```\n\n</details>"
+    numbers.add(fingerprint(lesson, tmp_path))
+    assert len(numbers) == 7

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from onnx_nb.analysis.compare.rankings import points_table
-from onnx_nb.analysis.formatting import (
-    bytes_text,
-    count_text,
-    printable,
-    scaled_text,
-    shape_text,
-    shortened,
-)
+from onnx_nb.analysis.formatting import bytes_text, count_text, printable, scaled_text, shape_text, shortened
 from onnx_nb.analysis.results import StillTable
 
 if TYPE_CHECKING:

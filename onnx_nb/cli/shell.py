@@ -30,9 +30,7 @@ CHECK, ERROR, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 _COMMON: Final = (
     click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object, as docs/json.md describes it."),
     click.Option(
-        ["--github"],
-        is_flag=True,
-        help="Add Markdown, with a picture of a diff, to the job summary of GitHub Actions.",
+        ["--github"], is_flag=True, help="Add Markdown, with a picture of a diff, to the job summary of GitHub Actions."
     ),
     click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
     # `main` reads it from the line: an error may come before it is parsed

@@ -1,7 +1,8 @@
 """The notebooks in JupyterLab: each runs from top to bottom, once, shows what it was saved with, and answers clicks.
 
 `ONNX_NB_DOCS=1` copies the saved notebooks back into notebooks/, so that GitHub shows their results too, and notes in
-notebooks/coverage.md what their kernels took.
+notebooks/coverage.md what their kernels took. A lesson whose code, outputs and modules are those of its last run is
+left to `make course`; the index and the first lesson always run.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from tests.browser import (
     clicks_08,
     clicks_09,
     clicks_10,
+    clicks_12,
     clicks_index,
     test_notebook_00,
 )
 from tests.browser.jupyter import await_value
-from tests.saved_outputs import differences, with_solutions, without_solutions
+from tests.saved_outputs import differences, fingerprint, with_solutions, without_solutions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,10 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 COSTS = FOLDER / "coverage.md"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 MOST_MEMORY = 1_800_000  # kB: Binder has 2 GB, of which JupyterLab takes 100 MB; solutions and graders count here too
+
+RUN = "onnx_nb_run"
+"""Where the metadata of a lesson say what it was made of when it last ran."""
+ALWAYS = ("", "00")
 
 # for each cell of the page, how many widgets and how many of our pictures it has put out
 SHOWN = f"""() => jupyterapp.shell.currentWidget.content.model.sharedModel.cells.map(cell => {{
@@ -66,11 +72,19 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "08": clicks_08.click,
     "09": clicks_09.click,
     "10": clicks_10.click,
+    "12": clicks_12.click,
 }
 """What the reader of each notebook is told to click, by its number."""
 
 
-@pytest.mark.parametrize("stop", course(), ids=lambda stop: stop.path.stem)
+def lesson(stop: Stop) -> Any:
+    """Return the argument of the test for a lesson."""
+    saved = nbformat.read(stop.path, as_version=4)
+    is_known = saved.metadata.get(RUN) == fingerprint(saved, FOLDER) and stop.number not in ALWAYS
+    return pytest.param(stop, id=stop.path.stem, marks=[pytest.mark.rare] if is_known else [])
+
+
+@pytest.mark.parametrize("stop", [lesson(stop) for stop in course()])
 def test_a_notebook_runs_shows_what_it_was_saved_with_and_answers_clicks(stop: Stop, lab: JupyterPage) -> None:
     if "import torch" in stop.path.read_text(encoding="utf-8"):
         pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
@@ -171,4 +185,5 @@ def for_reading(notebook: Any) -> Any:
         cell.metadata.pop("trusted", None)
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)
+    notebook.metadata[RUN] = fingerprint(notebook, FOLDER)
     return notebook

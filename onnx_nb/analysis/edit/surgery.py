@@ -386,17 +386,13 @@ def copy_of(model: Model) -> ModelProto:
 def _every(nodes: Iterable[NodeProto]) -> list[NodeProto]:
     """Return nodes and those in their bodies."""
     outer = [*nodes]
-    return [*all_nodes(outer)] if any(map(_may_hold, outer)) else outer
+    may_hold = any(node.domain or node.op_type in ("If", "Loop", "Scan", "SequenceMap") for node in outer)
+    return [*all_nodes(outer)] if may_hold else outer
 
 
-def _may_hold(node: NodeProto) -> bool:
-    return bool(node.domain) or node.op_type in ("If", "Loop", "Scan", "SequenceMap")
-
-
-def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
-    outer = [*nodes]
-    inner = _every(outer)
-    return [] if len(inner) == len(outer) else [body for node in inner for _, body in graphs_of(node)]
+def _bodies(nodes: Sequence[NodeProto]) -> list[GraphProto]:
+    inner = _every(nodes)
+    return [] if len(inner) == len(nodes) else [body for node in inner for _, body in graphs_of(node)]
 
 
 def _graphs(proto: ModelProto) -> list[GraphProto]:

@@ -15,12 +15,12 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text, quoted
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of
-from onnx_nb.analysis.generate.loop import Loop
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.progress import CountedWork
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run.loop import Loop
 from onnx_nb.analysis.run.session import session
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
-from onnx_nb.analysis.generate.loop import Loop
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, stage
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_arrays
+from onnx_nb.analysis.run.loop import Loop
 from onnx_nb.analysis.run.session import session
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, number_text, quoted, shortened
-from onnx_nb.analysis.generate.loop import Loop
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.package import Package
 from onnx_nb.analysis.progress import CountedWork
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run.loop import Loop
 from onnx_nb.analysis.run.session import session
 
 if TYPE_CHECKING:

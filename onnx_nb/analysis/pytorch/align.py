@@ -47,11 +47,7 @@ if TYPE_CHECKING:
 
 @known_arguments
 def align(
-    recording: Recording,
-    model: ModelLike,
-    *,
-    feeds: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    recording: Recording, model: ModelLike, *, feeds: Mapping[str, Any] | None = None, progress: Progress | None = None
 ) -> Alignment:
     """Find the ONNX tensor of each output of each recorded module call.
 
@@ -280,6 +276,8 @@ class Candidates:
         self._recording, self._graph, self._calls = recording, graph, recording.calls
         self._flow, self._is_constant = Flow.of(graph), graph.constant_values
         self._scopes = ModuleScopes(recording, graph)
+        self._adders = {node for node in range(graph.main_count) if graph.op_type(node).startswith("Skip")}
+        """Norms that first add two values, and may also return their sum."""
         arrays = map(recording.value, range(recording.value_count))
         self._types = [(kind_of(array.dtype.name), array.shape) for array in arrays]
         """Kind and shape of each recorded value."""
@@ -304,11 +302,12 @@ class Candidates:
         """Recorded value → tensors, best first."""
         self._inner: set[int] = set()
         """Recorded values whose tensors come from inside a call, and must be close."""
-        outputs = [value for value in graph.outputs.tolist() if value >= 0]
-        if len(outputs) == len(self._calls[0].outputs):
-            for value, slot in zip(outputs, self._calls[0].outputs, strict=True):
-                if self._fits(value, slot.value) and graph.producer[value] >= 0:
-                    self._fixed.setdefault(slot.value, (value, "output"))
+        outputs = {graph.value_names[value]: value for value in graph.outputs.tolist() if value >= 0}
+        slots = {slot.label: slot.value for slot in self._calls[0].outputs}
+        labels = zip(slots, outputs, strict=True) if len(slots) == len(outputs) else ((name, name) for name in slots)
+        for number, value in ((slots[label], outputs.get(name, -1)) for label, name in labels):
+            if value >= 0 and self._fits(value, number) and graph.producer[value] >= 0:
+                self._fixed.setdefault(number, (value, "output"))
         for number, maker in self._makers.items():
             if number not in self._fixed:
                 self._propose(number, maker)
@@ -499,7 +498,7 @@ class Candidates:
             value
             for node in nodes
             if graph.op_type(node) != "Constant"
-            for value in graph.node_outputs(node).tolist()
+            for value in graph.node_outputs(node)[: 1 if node in self._adders else None].tolist()
             if value >= 0 and value not in certain and self._fits(value, number)
         ]
         if is_common or orphans:
@@ -511,6 +510,10 @@ class Candidates:
         inside = set(nodes)
         outputs = set(self._graph.outputs.tolist())
         leaving = [value for value in values if value in outputs or not inside.issuperset(self._flow.readers(value))]
+        for node in {node for value in leaving for node in self._flow.readers(value)} - inside:
+            # a norm of the next call that adds both ends of this one has the sum, as its last output or not at all
+            if node in self._adders and inside.issuperset(graph.producer[graph.node_inputs(node)[:2]].tolist()):
+                leaving = values = [value for value in graph.node_outputs(node)[3:].tolist() if value >= 0]
         # the output of an inner call is not that of the call around it
         inner = {slot.value for call in self._calls[maker + 1 : self._ends[maker] + 1] for slot in call.outputs}
         of_inner = {self._fixed[output][0] for output in inner if output in self._fixed}

@@ -56,8 +56,8 @@ def _table() -> tuple[dict[str, list[str]], dict[str, tuple[frozenset[str], froz
 
 
 _SETS, _EXPORTS = _table()
-_NEUTRAL, IDENTITIES, MATRICES, _RESHAPES, _EXPANDS = (
-    frozenset(_SETS[f"${name}"]) for name in ("neutral", "identities", "matrices", "reshapes", "expands")
+_NEUTRAL, IDENTITIES, MATRICES, _RESHAPES, _EXPANDS, _ATTENTIONS = (
+    frozenset(_SETS[f"${name}"]) for name in ("neutral", "identities", "matrices", "reshapes", "expands", "attentions")
 )
 
 
@@ -97,7 +97,8 @@ def is_layout(function: str) -> bool:
 def _ends(function: str, op: str) -> float:
     """Return the cost of a last node of this type; infinite if the function is not exported as such."""
     ops, name = _exported(function), plain_name(function).replace("_", "")
-    if ops is not None and op in ops[0]:
+    # one node returns the heads side by side, as torch's reshape of them
+    if (ops is not None and op in ops[0]) or (op in _ATTENTIONS and plain_name(function) in _RESHAPES):
         return 0.0
     has_name = op.lower() in name or name in op.lower()
     if has_name and (ops is None or len(name) > 2):
@@ -113,7 +114,8 @@ def _inside(function: str, op: str) -> float:
     ops = _exported(function)
     if ops is not None and op in ops[1]:
         return 0.0
-    return ADDED_COST if op in _NEUTRAL else UNKNOWN_COST if ops is None else MISPLACED_COST
+    # an attention is of several operations
+    return ADDED_COST if op in _NEUTRAL else UNKNOWN_COST if ops is None else MISPLACED_COST * (1 + (op in _ATTENTIONS))
 
 
 class Operations:
@@ -274,7 +276,7 @@ class Operations:
             if other in self.maker:
                 operations.append(self.maker[other])
             todo += self.inputs(other)
-        flow, nodes = self._flow, list[int]()
+        flow, graph, nodes = self._flow, self._graph, list[int]()
         waiting = [flow.producer[value]]
         while waiting:
             node = waiting.pop()
@@ -292,7 +294,9 @@ class Operations:
                     data.update(self._graph.node_outputs(node).tolist())
             nodes = [node for node in nodes if not data.isdisjoint(self._graph.node_outputs(node).tolist())]
         operations.sort(key=lambda operation: operation.value)
-        tensors = [output for node in nodes for output in self._graph.node_outputs(node).tolist() if output >= 0]
+        # of a norm that adds, the sum comes before what is made of it
+        results = ((graph.node_outputs(node).tolist(), graph.op_type(node).startswith("Skip")) for node in nodes)
+        tensors = [output for outputs, adds in results for output in outputs[:: -1 if adds else 1] if output >= 0]
         if value in tensors:  # whatever is computed after it belongs elsewhere
             del tensors[tensors.index(value) + 1 :]
         return operations, tensors
@@ -320,9 +324,9 @@ class Operations:
         operations = list(order)
         graph, flow = self._graph, self._flow
         makers = [flow.producer[value] for value in tensors]
-        ops = [graph.op_type(node) for node in makers]
         # a normalization adds weights only, a residual connection adds what was computed
-        ops = ["Sum" if op == "Add" and self._adds_data(node) else op for op, node in zip(ops, makers, strict=True)]
+        sides = zip(tensors, makers, strict=True)
+        ops = ["Sum" if self._is_sum(value, node) else graph.op_type(node) for value, node in sides]
         # torch reshapes what a matrix product returned, where the export has a product of tensors of a higher rank
         while len(operations) > 1 and plain_name(operations[-1].name) in _RESHAPES and ops[-1] not in _NEUTRAL:
             before_last, argument = operations[-2].value, next(iter(operations[-1].inputs), -1)
@@ -376,9 +380,11 @@ class Operations:
         is_empty = name in _EXPANDS and argument >= 0 and self._recording.value(argument).shape == shape
         return (name in IDENTITIES or is_empty) and operation.value not in self.known
 
-    def _adds_data(self, node: int) -> bool:
-        """Return whether a node reads no weights and constants, but inputs of the model or what nodes computed."""
-        flow = self._flow
+    def _is_sum(self, value: int, node: int) -> bool:
+        """Return whether a tensor is a sum of inputs of the model and of what nodes computed, not of weights."""
+        flow, op = self._flow, self._graph.op_type(node)
+        if op != "Add":
+            return op.startswith("Skip") and value != self._graph.node_outputs(node)[0]
         makers = ((read, flow.producer[read]) for read in flow.reads(node))
         return all(not self._folded[maker] if maker >= 0 else flow.kinds[read] == GRAPH_INPUT for read, maker in makers)
 

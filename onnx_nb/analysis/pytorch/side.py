@@ -9,9 +9,9 @@ from onnx_nb.analysis.compare.sides import Feed
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.record import Recording, record
 from onnx_nb.analysis.run.feeds import validate_feeds
+from onnx_nb.analysis.run.loop import Loop
 
 if TYPE_CHECKING:
     import torch
@@ -75,20 +75,23 @@ def _outline(recording: Recording) -> list[object]:
 
 
 def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given."""
+    """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given.
+
+    A decoder that reads caches is at its first step, where they are empty.
+    """
     if feeds is not None:
         return validate_feeds(model, feeds)
-    inputs, graph = input_types(model), Graph.of(model)
+    loop, graph = Loop(model), Graph.of(model)
     arrays = {graph.value_names[value]: recording.value(key) for key, value in inputs_of(recording, graph).items()}
-    if any(name not in arrays and name not in model.initializers for name in inputs):
-        labels = {slot.label for slot in recording.calls[0].inputs}
-        rest = [name for name in inputs if name not in labels and name not in model.initializers]
+    ids = arrays.get(loop.ids)
+    if ids is not None and ids.ndim == 2 and not arrays.keys() >= loop.inputs.keys():
+        arrays = loop.feeds(ids, loop.start(len(ids)), arrays.get("attention_mask"), arrays)
+    if rest := [name for name in loop.inputs if name not in arrays and name not in model.initializers]:
         message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
         advice = "Pass them as feeds=; a decoder with caches is compared by onnx_nb.compare_decoding(module, model)."
         raise FeedError(message, advice=advice)
     for name, array in arrays.items():
-        kind = inputs[name]
-        target = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
+        target = loop.dtypes[name]
         # a float16 model runs on the arguments of the float32 module
         if target is not None and all(dtype.kind == "f" or "float" in dtype.name for dtype in (array.dtype, target)):
             arrays[name] = array.astype(target, copy=False)

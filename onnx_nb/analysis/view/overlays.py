@@ -216,7 +216,9 @@ def overlay(
     source = load(model)
     graph = Graph.opened(source)
     label, values = _foreign(graph, values, label) or (label, values)
-    if isinstance(values, Mapping) and not all(map(_is_number, values.values())):
+    if isinstance(values, Mapping) and not all(
+        isinstance(value, numeric.Real) and not isinstance(value, bool) for value in values.values()
+    ):
         return _labeled(graph, {str(name): value for name, value in values.items()}, label or "")
     if isinstance(values, str | os.PathLike) and values not in OWN:
         values = Profile.read(values, source)
@@ -471,10 +473,6 @@ def _by_scope(
     calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~has_number)
     by_scope[calls] = numbers[tree.scope_node[calls]]
     return by_scope
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numeric.Real) and not isinstance(value, bool)
 
 
 def _scale(numbers: NDArray[np.float64]) -> Scale:

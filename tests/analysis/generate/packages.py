@@ -30,7 +30,8 @@ def decoder(layers: int = 2, *, window: int = 0, seed: int = 0, hidden: int = HI
         return weight(f"{name}.weight", (random.standard_normal((rows, columns)) / rows**0.5).astype(np.float32))
 
     def node(op: str, inputs: list[str], outputs: list[str], domain: str = "", **attributes: Any) -> str:
-        nodes.append(helper.make_node(op, inputs, outputs, outputs[0].rpartition("/")[0], domain=domain, **attributes))
+        name = outputs[0].rpartition("/")[0] + "/LayerNorm" * op.endswith("LayerNormalization")
+        nodes.append(helper.make_node(op, inputs, outputs, name, domain=domain, **attributes))
         return outputs[0]
 
     def product(name: str, x: str, rows: int, columns: int) -> str:

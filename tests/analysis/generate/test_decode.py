@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import onnx_nb
-from onnx_nb.analysis.generate.loop import Loop
+from onnx_nb.analysis.run.loop import Loop
 from tests.analysis.generate import packages
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ class Loop:
     def __init__(self, model: Model, state: Mapping[str, str] | None = None) -> None:
         self.model = model
         self.inputs = {info.name: info for info in model.inputs}
-        self._dtypes = {name: numpy_dtype(kind.tensor_type.elem_type) for name, kind in input_types(model).items()}
+        self.dtypes = {name: numpy_dtype(kind.tensor_type.elem_type) for name, kind in input_types(model).items()}
         self.outputs = {info.name: info for info in model.outputs}
         self.states: dict[str, str] = dict(_states(self.inputs, self.outputs) if state is None else state)
         for what, names, ends in (("input", self.states, self.inputs), ("output", self.states.values(), self.outputs)):
@@ -88,7 +88,7 @@ class Loop:
             dims = self.inputs[name].shape or usual.get(name, ())
             sizes = enumerate(zip(dims, usual.get(name, ()), strict=True))
             shape = [self._first_size(name, axis, dim, size, batch) for axis, (dim, size) in sizes]
-            states[name] = np.zeros(shape, self._dtypes[name] or np.float32)
+            states[name] = np.zeros(shape, self.dtypes[name] or np.float32)
         return states
 
     def feeds(
@@ -128,7 +128,7 @@ class Loop:
             **(others or {}),
         }
         arrays = {name: np.asarray(values[name]) for name in self.inputs if name in values}
-        return {name: array.astype(self._dtypes[name] or array.dtype, copy=False) for name, array in arrays.items()}
+        return {name: array.astype(self.dtypes[name] or array.dtype, copy=False) for name, array in arrays.items()}
 
     def next_states(self, results: Mapping[str, Any]) -> dict[str, Any]:
         """Return the states of the next step from the outputs of this one."""

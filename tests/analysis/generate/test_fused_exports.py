@@ -1,0 +1,81 @@
+"""torch against a package of fused nodes: the module's arguments are enough, and every layer is where it belongs.
+
+The norm of a layer computes the sum that the layer before it returns, and one node is all of an attention.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_nb
+from onnx_nb.analysis.pytorch.side import feeds_of
+from tests.analysis.generate import packages
+from tests.analysis.generate.test_compare_decoding import FAULTS, IDS, LAYERS, llama
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+torch = pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+PLACES = {
+    "window": ("model.layers.1.self_attn",),
+    "scale": ("model.layers.2.self_attn",),
+    "rotary base": ("model.layers.0.self_attn",),
+    "epsilon": ("model.layers.2.input_layernorm",),
+    "mlp": ("model.layers.1.mlp.down_proj",),
+    "output": ("model.layers.0.self_attn.o_proj",),
+    "head": ("lm_head",),
+}
+
+
+@pytest.fixture(scope="module")
+def sound() -> onnx.ModelProto:
+    return packages.decoder(LAYERS, seed=4)
+
+
+@pytest.fixture(scope="module")
+def module(sound: onnx.ModelProto) -> Any:
+    return llama(sound)
+
+
+def test_a_package_needs_no_feeds_and_is_sound(sound: onnx.ModelProto, module: Any, tmp_path: Path) -> None:
+    c = onnx_nb.compare_torch(module, torch.tensor([IDS]), model=packages.write(tmp_path, sound))
+    assert c.first_divergent() is None
+    tensors = {point.name: point.candidate for point in c.points}
+    for layer in range(LAYERS):
+        name, node = f"model.layers.{layer}", f"/model/layers.{layer}"
+        assert tensors[f"{name}.post_attention_layernorm"] == f"{node}/post_attention_layernorm/output_0"
+        assert tensors[f"{name} → add()"] == f"{node}/post_attention_layernorm/output_3"
+        assert f"{node}/attn/GroupQueryAttention/output_0" in tensors.values()
+        if layer < LAYERS - 1:  # the last sum stays inside the last norm
+            assert tensors[name] == f"/model/layers.{layer + 1}/input_layernorm/output_3"
+            assert c[name].isolated.max_abs < 1e-5
+    (last,) = (rest for rest in c.unmatched if rest.name == f"model.layers.{LAYERS - 1}")
+    assert "fused with the next operator" in last.reason
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_fault_in_a_fused_node_is_named_where_it_is(name: str, sound: onnx.ModelProto, module: Any) -> None:
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(sound)
+    FAULTS[name][0](wrong)
+    c = onnx_nb.compare_torch(module, torch.tensor([IDS]), model=wrong)
+    first = c.first_divergent()
+    assert first is not None
+    assert any(place in (first.name, first.scope, *first.inside) for place in PLACES[name]), c.message
+    others = [point for point in c.points if point.isolated and point is not first and point.scope]
+    assert max(point.isolated.rel_l2 for point in others) < 1e-3 * first.isolated.rel_l2
+
+
+def test_rows_with_padding_keep_their_mask(sound: onnx.ModelProto, module: Any) -> None:
+    ids, mask = torch.tensor([IDS, IDS[::-1]]), torch.ones(2, len(IDS), dtype=torch.long)
+    mask[1, -5:] = 0
+    recording = onnx_nb.record(module, (ids,), {"attention_mask": mask})
+    assert onnx_nb.align(recording, sound)["model.layers.0"].tensor == "/model/layers.1/input_layernorm/output_3"
+    c = onnx_nb.compare_torch(module, ids, {"attention_mask": mask}, model=sound)
+    right = onnx_nb.run(sound, feeds_of(recording, onnx_nb.load(sound)), outputs=["/model/layers.0/mlp/Mul/y"])
+    assert c["model.layers.0.mlp → mul()"].cumulative.max_abs < 1e-5
+    assert np.isfinite(right["/model/layers.0/mlp/Mul/y"]).all()
