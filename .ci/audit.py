@@ -55,6 +55,10 @@ def _python_report() -> dict[str, Any]:
     return _report(command, ROOT)
 
 
+def _npm_report(folder: Path) -> dict[str, Any]:
+    return _report(["npm", "audit", "--json"], folder)
+
+
 def _report(command: list[Any], folder: Path) -> dict[str, Any]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     try:
@@ -70,7 +74,8 @@ def main() -> int:
     status = 0
     audits = (
         ("Python packages", python_findings, _python_report),
-        ("npm packages", npm_findings, lambda: _report(["npm", "audit", "--json"], ROOT / "onnx_nb" / "frontend")),
+        ("npm packages", npm_findings, lambda: _npm_report(ROOT / "onnx_nb" / "frontend")),
+        ("npm packages of the Writer's page", npm_findings, lambda: _npm_report(ROOT / "notebooks" / "writer")),
     )
     for name, findings, report in audits:
         try:

@@ -10,6 +10,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -49,6 +50,52 @@ def suspect_of_06(model: onnx_nb.Model, number: int) -> onnx_nb.Model:
         gelu = nodes["Gelu"][0]
         del gelu.attribute[:]
         gelu.attribute.append(onnx.helper.make_attribute("approximate", "tanh"))
+    return onnx_nb.load(proto)
+
+
+def decoder_of_12(model: onnx_nb.Model, number: int) -> onnx_nb.Model:
+    """Return a copy of a decoder with the first, the second or the third fault."""
+    proto = model.to_proto()
+    nodes = proto.graph.node
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output}
+    if number == 1:  # two layers write their values into each other's cache
+        first, second = (
+            next(entry for entry in proto.graph.output if entry.name == f"present.{n}.value") for n in (1, 2)
+        )
+        for node in nodes:
+            for names in node.input, node.output:
+                for place, name in enumerate(names):
+                    names[place] = {first.name: second.name, second.name: first.name}.get(name, name)
+    elif number == 2:  # keys are turned by the angle of the next position
+        keys = nodes[makers["present.2.key"]].input[1]
+        turned = [nodes[makers[part]] for part in nodes[makers[keys]].input]
+        products = [nodes[makers[name]] for node in turned for name in node.input]
+        tables = {
+            name: f"{name}.next"
+            for node in products
+            for name in node.input
+            if "Unsqueeze" in nodes[makers[name]].op_type
+        }
+        one, begin = numpy_helper.from_array(np.array(1), "one"), makers[products[0].output[0]]
+        proto.graph.initializer.append(one)
+        for node in products:
+            for place, name in enumerate(node.input):
+                node.input[place] = tables.get(name, name)
+        added = [onnx.helper.make_node("Add", ["position_ids", "one"], ["position_ids.next"])]
+        for name, new in tables.items():
+            unsqueeze = nodes[makers[name]]
+            gather = nodes[makers[unsqueeze.input[0]]]
+            added.append(
+                onnx.helper.make_node("Gather", [gather.input[0], "position_ids.next"], [f"{gather.output[0]}.next"])
+            )
+            added.append(onnx.helper.make_node("Unsqueeze", [f"{gather.output[0]}.next", unsqueeze.input[1]], [new]))
+        for place, node in enumerate(added):
+            nodes.insert(begin + place, node)
+    else:  # the weights of gate and up, in the other order
+        sigmoid = [node for node in nodes if node.op_type == "Sigmoid"][1]
+        gate = nodes[makers[sigmoid.input[0]]]
+        (up,) = (node for node in nodes if node.input[0] == gate.input[0] and node.output[0] != gate.output[0])
+        gate.input[1], up.input[1] = up.input[1], gate.input[1]
     return onnx_nb.load(proto)
 
 

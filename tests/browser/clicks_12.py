@@ -1,0 +1,34 @@
+"""What notebook 12 tells its reader to click, clicked after all of it ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+
+def click(lab: JupyterPage) -> None:
+    shown = lab.cell(lab.cell_with("package = onnx_nb.load(write("))
+    expect(shown).to_contain_text("Configuration and graph agree")
+    graph = GraphWidget(lab.widget("graph", within=shown))
+    lab.screenshot("12-package", graph.root)
+
+    shown = lab.cell(lab.cell_with("onnx_nb.DecodingPanel(faulty)"))
+    panel = lab.widget("decoding", within=shown)
+    expect(panel.locator(".onnx-nb-said")).to_contain_text("look at its past")
+    pane = panel.get_by_role("complementary", name="Step")
+    expect(pane).to_contain_text("layer 1 attention")
+    lab.screenshot("12-faulty", panel)
+    panel.get_by_role("slider", name="Errors of layers by step").press("ArrowRight")
+    expect(pane).to_contain_text("step 2")
+
+    shown = lab.cell(lab.cell_with("q = onnx_nb.compare_decoding(package, four"))
+    panel = lab.widget("decoding", within=shown)
+    expect(panel.locator(".onnx-nb-said")).to_contain_text("costs most")
+    lab.screenshot("12-rounded", panel)
+    assert lab.errors == []
