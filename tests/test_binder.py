@@ -40,7 +40,7 @@ def test_it_wants_what_is_tested_here() -> None:
     assert [name for name in conda if not re.match(r"(python|pip|jupyterlab|graphviz)\b", name)] == []
     assert ".." in pip
     requirements = [Requirement(line) for line in pip if line[0] not in ".-"]
-    assert [each.name for each in requirements] == ["torch", "onnxscript"]
+    assert [each.name for each in requirements] == ["torch", "onnxscript", "tokenizers"]
     assert f"TORCH := {requirements[0]}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 

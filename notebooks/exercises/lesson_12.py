@@ -124,8 +124,8 @@ def _suspect(step: Any, part: Any, states: Any) -> None:
 
 @check.exercise(
     4,
-    "mended",
-    "mended",
+    "fixed",
+    "fixed",
     {
         "suspect": "still off in layer 1 mlp",
         "faults.decoder_of_12(model, 2)": "off in layer 2 attention",
@@ -133,7 +133,7 @@ def _suspect(step: Any, part: Any, states: Any) -> None:
         "42": "a model",
     },
 )
-def _mended(answer: Any) -> None:
+def _fixed(answer: Any) -> None:
     model = opened(answer, f"This is a {type(answer).__name__}; the answer is a model.")
     is_float = all(node.op_type != "MatMulNBits" for node in model.proto.graph.node)
     expect(is_float, "The weights of this model are rounded: start from `suspect`.")

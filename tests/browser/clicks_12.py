@@ -16,6 +16,11 @@ def click(lab: JupyterPage) -> None:
     shown = lab.cell(lab.cell_with("package = onnx_nb.load(write("))
     expect(shown).to_contain_text("Configuration and graph agree")
     graph = GraphWidget(lab.widget("graph", within=shown))
+    graph.root.get_by_role("combobox", name="Search").fill("past_key_values.1.key")
+    graph.expect("view.state.hits.length", 1)
+    graph.root.get_by_role("combobox", name="Search").press("Enter")
+    inspector = graph.root.get_by_label("Inspector")
+    expect(inspector).to_contain_text("Concat")
     lab.screenshot("12-package", graph.root)
 
     shown = lab.cell(lab.cell_with("onnx_nb.DecodingPanel(faulty)"))
