@@ -1,7 +1,7 @@
 """What the cells of a notebook were saved with, compared with what a run puts out.
 
-Solutions are text, folded where GitHub, nbconvert and JupyterLab show them; a run has them as cells that it leaves out
-of what it saves.
+Solutions and plain ways, which do without onnx_nb, are text, folded where GitHub, nbconvert and JupyterLab show them; a
+run has them as cells that it leaves out of what it saves.
 """
 
 from __future__ import annotations
@@ -34,15 +34,25 @@ DECIBELS: Final = 4
 
 
 SOLUTION: Final = re.compile(r"<details><summary>Solution</summary>\n\n```python\n(.*?)\n```\n\n</details>", re.DOTALL)
+PLAIN_SUMMARY: Final = "<summary>In plain onnx and onnxruntime</summary>"
+PLAIN: Final = re.compile(
+    rf"<details>{PLAIN_SUMMARY}\n\n(?:(?!```|</details>).*\n)*?```python\n(.*?)\n```\n(?:(?!```|</details>).*\n)*?</details>",
+    re.DOTALL,
+)
+"""How a call of ours is written without onnx_nb: one block of code, with sentences around it."""
 
 
 def with_solutions(notebook: Any) -> Any:
-    """Return a copy in which a cell with the code follows each solution, and one in which its grader judges it."""
+    """Return a copy in which a cell with the code follows each solution, and one in which its grader judges it.
+
+    A cell also follows each plain way. It reads what the notebook has made, and leaves it as it is.
+    """
     cells, number = [], ""
     for cell in notebook.cells:
         number = (re.findall(r"^check\((\d+)", cell.source, re.MULTILINE) or [number])[0]
         codes = SOLUTION.findall(cell.source)
         judged = [f"assert check.misjudged({number}) == []"] if codes and number else []
+        judged += [f"exec({code!r}, dict(globals()))" for code in PLAIN.findall(cell.source)]
         cells += [cell, *(nbformat.v4.new_code_cell(code, metadata={"tags": ["run"]}) for code in (*codes, *judged))]
         number = "" if codes else number
     return _with_cells(notebook, cells)

@@ -17,7 +17,15 @@ import pytest
 
 from notebooks import contents, translation
 from notebooks.navigation import COLAB_CELL, LINKS, course, main
-from tests.saved_outputs import SOLUTION, differences, fingerprint
+from tests.saved_outputs import (
+    PLAIN,
+    PLAIN_SUMMARY,
+    SOLUTION,
+    differences,
+    fingerprint,
+    with_solutions,
+    without_solutions,
+)
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -395,6 +403,56 @@ def test_no_notebook_tells_its_solutions(stop: Any) -> None:
             assert before.cell_type == "code", "an answer has no place"
     if stop.number:
         assert any(SOLUTION.search(cell.source) for cell in cells)
+
+
+@pytest.mark.parametrize("stop", course(), ids=lambda stop: stop.path.stem)
+def test_a_plain_way_does_without_us_and_checks_its_result(stop: Any) -> None:
+    """The test of each notebook in JupyterLab runs it, where an assertion compares it with what our call gave."""
+    made: set[str] = set()
+    for cell in read(stop.path).cells:
+        if cell.cell_type == "code":
+            tree = ast.parse(re.sub(r"(?m)^ *[%!].*", "", cell.source) if cell.id != COLAB_CELL else "")
+            made.update(name for node in ast.walk(tree) for name in bound_by(node))
+        codes = PLAIN.findall(cell.source)
+        assert len(codes) == cell.source.count(PLAIN_SUMMARY), f"{cell.id}: the form that tests run"
+        for code in codes:
+            tree = ast.parse(code)
+            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+            assert not {"onnx_nb", "external_data"} & names, cell.id
+            given = names & made - {name for node in ast.walk(tree) for name in bound_by(node)}
+            checks = [node for node in ast.walk(tree) if isinstance(node, ast.Assert) or "assert" in called(node)]
+            assert checks, cell.id
+            assert given, f"{cell.id}: compared with nothing of the lesson"
+
+
+def bound_by(node: ast.AST) -> list[str]:
+    """Return the names that a node of a program binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
+    return [node.name] if isinstance(node, ast.FunctionDef) else [node.arg] if isinstance(node, ast.arg) else []
+
+
+def called(node: ast.AST) -> str:
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def test_a_plain_way_is_run_and_leaves_the_notebook_as_it_is() -> None:
+    code = "```python\nvalue = 2\nassert value == 2 * %s\n```"
+    box = f"<details>{PLAIN_SUMMARY}\n\nHow onnx does it:\n\n{code}\n\nSlow.\n</details>"
+    cells = [nbformat.v4.new_code_cell("value, half = 1, 1"), nbformat.v4.new_markdown_cell("Text.\n\n" + box % "half")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    names: dict[str, Any] = {}
+    for cell in with_solutions(notebook).cells:
+        if cell.cell_type == "code":
+            exec(cell.source, names)  # noqa: S102 - written above
+    assert names["value"] == 1
+    assert without_solutions(with_solutions(notebook)) == notebook
+    notebook.cells[1].source = box % "value"
+    *_, plain = with_solutions(notebook).cells
+    with pytest.raises(AssertionError):
+        exec(plain.source, names)  # noqa: S102 - written above
 
 
 def notebook_with(text: str, *tags: str) -> Any:

@@ -30,6 +30,7 @@ from tests.browser import (
     clicks_08,
     clicks_09,
     clicks_10,
+    clicks_11,
     clicks_12,
     clicks_index,
     test_notebook_00,
@@ -72,6 +73,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "08": clicks_08.click,
     "09": clicks_09.click,
     "10": clicks_10.click,
+    "11": clicks_11.click,
     "12": clicks_12.click,
 }
 """What the reader of each notebook is told to click, by its number."""
