@@ -103,14 +103,13 @@ def calibrate(
         raise CaptureError(f"levels is {levels}.", advice="8 bits have 256, of which TensorRT uses 128 about zero.")
     subgraphs = Graph.of(capture.model).value_subgraph
     floats = {
-        row["name"]: capture.statistics(row["name"])
+        row["name"]: stats
         for row in capture.rows()
         if row["dtype"] in FLOATS and subgraphs[capture.values[row["name"]]] == 0
+        if (stats := capture.statistics(row["name"])).finite
     }
     ranges = {}
     for name, stats in floats.items():
-        if not stats.finite:
-            continue
         if method != "minmax" and not isinstance(stats, Ranges):
             message = f"a {method} needs more than the statistics of this capture."
             raise CaptureError(message, advice="Capture with ranges=True.")

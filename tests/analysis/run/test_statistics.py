@@ -7,6 +7,8 @@ import math
 import operator
 import pickle
 import warnings
+from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.run.statistics import BINS, Histogram, Statistics, _pieces
+from onnx_nb.analysis.run.statistics import BINS, FINE, Histogram, Ranges, Statistics, _pieces
 
 INTEGERS = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 SMALL = [
@@ -307,3 +309,17 @@ def test_statistics_without_finite_values_equal_themselves() -> None:
     found = Statistics.of(np.asarray([np.inf, np.nan]))
     assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301 (our own)
     assert found != Statistics.of(np.asarray([np.inf, np.inf]))
+
+
+@pytest.mark.parametrize("exponent", [-149, -140, -30, 0, 9, 60, 100])
+@pytest.mark.parametrize("offset", [0.0, 1000.0, 1e7])
+def test_fine_bins_hold_each_number_exactly(exponent: int, offset: float) -> None:
+    random = np.random.default_rng(exponent % 97)
+    array = np.ldexp(random.standard_normal(3000) + offset, exponent).astype(np.float32)
+    array[:3] = -np.float32(1e-45), np.float32(1e-45), 0.0
+    array = array[np.isfinite(array)]
+    fine = Ranges.of(array).fine
+    width = Fraction(2) ** fine.exponent
+    places = Counter(math.floor(Fraction(float(number)) / width) - fine.first for number in array)
+    assert {place: count for place, count in enumerate(fine.counts.tolist()) if count} == places
+    assert len(fine.counts) <= FINE
