@@ -87,7 +87,7 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
     if ids is not None and ids.ndim == 2 and not arrays.keys() >= loop.inputs.keys():
         arrays = loop.feeds(ids, loop.start(len(ids)), arrays.get("attention_mask"), arrays)
     if rest := [name for name in loop.inputs if name not in arrays and name not in model.initializers]:
-        message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
+        message = f"{recording.cls} has no argument for {', '.join(map(quoted, rest[:4]))} of {model.name}."
         advice = "Pass them as feeds=; a decoder with caches is compared by onnx_nb.compare_decoding(module, model)."
         raise FeedError(message, advice=advice)
     for name, array in arrays.items():

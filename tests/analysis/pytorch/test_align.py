@@ -131,7 +131,7 @@ def test_arguments_that_do_not_fit_are_an_error() -> None:
     recording = record(module, (x, 2 * x))
     assert {name: float(array[0]) for name, array in feeds_of(recording, model).items()} == {"a": 1, "b": 2}
     single = record(nn.ReLU().eval(), x)
-    with pytest.raises(FeedError, match="inputs 'a', 'b' of Two are no arguments of ReLU"):
+    with pytest.raises(FeedError, match="ReLU has no argument for 'b' of Two"):
         feeds_of(single, model)
     longer = record(module, (torch.ones(3), torch.ones(3)))
     with pytest.raises(FeedError, match="'a'"):
