@@ -202,7 +202,7 @@ def test_a_capture_and_a_profile_run_on_the_sizes_that_are_typed_in(themed_lab: 
     graph.press("Profile")
     expect(graph.root.locator(".onnx-nb-extract")).to_contain_text("feeds: random")
     expect(graph.root.locator(".onnx-nb-scale-range")).to_be_visible()
-    lab.kernel.expect("g.view['color']", "time")
+    lab.kernel.expect("g.view.get('color')", "time")
     lab.screenshot(f"profiled-{lab.theme}", graph.root)
     batch.fill("two")
     batch.press("Enter")
