@@ -15,10 +15,10 @@ import onnx
 from onnx import ModelProto, helper
 
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, with_proto
 
-ATTENTIONS: Final = ("GroupQueryAttention", "MultiHeadAttention", "Attention", "PagedAttention")
 CUT: Final = "onnx_nb.stream."
 """Prefix of the inputs that are added."""
 
@@ -59,7 +59,7 @@ def stems_of(graph: Graph, states: Mapping[str, str]) -> tuple[Stem, ...]:
         inputs, outputs, op = graph.node_inputs(node).tolist(), graph.node_outputs(node).tolist(), graph.op_type(node)
         if op in {"Cast", "Identity"} and inputs[0] in sums:
             sums[outputs[0]] = sums[inputs[0]]
-        if node >= graph.main_count or len(inputs) < 2 or not (op == "Add" or op.startswith("Skip")):
+        if node >= graph.main_count or len(inputs) < 2 or not (op == "Add" or op in names_where("sums")):
             continue
         for stream, branch in (inputs[:2], inputs[1::-1]):
             if nodes := _nodes_between(graph, stream, branch):
@@ -77,14 +77,14 @@ def stems_of(graph: Graph, states: Mapping[str, str]) -> tuple[Stem, ...]:
         return ()
     streams = [graph.value_names[link.stream] for link in chain]
     outputs = graph.node_outputs(chain[-1].adder).tolist()
-    place = 3 if graph.op_type(chain[-1].adder).startswith("Skip") else 0
+    place = 3 if graph.op_type(chain[-1].adder) in names_where("sums") else 0
     streams.append(graph.value_names[outputs[place]] if len(outputs) > place and outputs[place] >= 0 else "")
     stems = [Stem(streams[0], -1, "embedding")]
     for link, tensor, (label, layer, window) in zip(chain, streams[1:], _halves(graph, chain, mixes), strict=True):
         values = {value for node in link.nodes for value in graph.node_outputs(node).tolist()}
         presents = tuple(name for name in states.values() if graph.value(name) in values)
         result = graph.value_names[int(graph.node_outputs(link.adder)[0])]
-        is_fused = graph.op_type(link.adder).startswith("Skip") and tensor != result
+        is_fused = graph.op_type(link.adder) in names_where("sums") and tensor != result
         stems.append(Stem(tensor, link.adder if is_fused else -1, label, layer, window, presents))
     return tuple(stems)
 
@@ -130,7 +130,7 @@ def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[
 
 def windows_of(graph: Graph) -> list[int]:
     """Return the window of the attention of each layer in tokens, 0 where it sees all."""
-    return [_window(graph, node) for node in graph.order.tolist() if graph.op_type(node) in ATTENTIONS]
+    return [_window(graph, node) for node in graph.order.tolist() if graph.op_type(node) in names_where("attends")]
 
 
 def _window(graph: Graph, node: int) -> int:
@@ -170,7 +170,7 @@ def _halves(graph: Graph, chain: list[_Sum], mixes: list[bool]) -> Iterator[tupl
     for number, (link, is_mixer) in enumerate(zip(chain, mixes, strict=True)):
         if number == 0 or (is_mixer and (is_parallel or not mixes[number - 1])):
             layer, counts = layer + 1, {}
-        attentions = [node for node in link.nodes if graph.op_type(node) in (*ATTENTIONS, "Softmax")]
+        attentions = [node for node in link.nodes if graph.op_type(node) in names_where("attends") | {"Softmax"}]
         part = ("attention" if attentions else "mixer") if is_mixer else "mlp"
         part = f"{part} and mlp" if is_parallel else part
         counts[part] = counts.get(part, 0) + 1

@@ -29,6 +29,7 @@ from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
 from onnx_nb.analysis.graph.dataflow import Flow, followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.saved import read_json, reading, typed
@@ -276,8 +277,7 @@ class Candidates:
         self._recording, self._graph, self._calls = recording, graph, recording.calls
         self._flow, self._is_constant = Flow.of(graph), graph.constant_values
         self._scopes = ModuleScopes(recording, graph)
-        self._adders = {node for node in range(graph.main_count) if graph.op_type(node).startswith("Skip")}
-        """Norms that first add two values, and may also return their sum."""
+        self._adders = {node for node in range(graph.main_count) if graph.op_type(node) in names_where("sums")}
         arrays = map(recording.value, range(recording.value_count))
         self._types = [(kind_of(array.dtype.name), array.shape) for array in arrays]
         """Kind and shape of each recorded value."""

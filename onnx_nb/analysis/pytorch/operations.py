@@ -30,6 +30,7 @@ from onnx_nb.analysis.compare.thresholds import (
 )
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def _table() -> tuple[dict[str, list[str]], dict[str, tuple[frozenset[str], froz
 
 
 _SETS, _EXPORTS = _table()
-_NEUTRAL, IDENTITIES, MATRICES, _RESHAPES, _EXPANDS, _ATTENTIONS = (
-    frozenset(_SETS[f"${name}"]) for name in ("neutral", "identities", "matrices", "reshapes", "expands", "attentions")
+_NEUTRAL, IDENTITIES, MATRICES, _RESHAPES, _EXPANDS = (
+    frozenset(_SETS[f"${name}"]) for name in ("neutral", "identities", "matrices", "reshapes", "expands")
 )
 
 
@@ -98,7 +99,7 @@ def _ends(function: str, op: str) -> float:
     """Return the cost of a last node of this type; infinite if the function is not exported as such."""
     ops, name = _exported(function), plain_name(function).replace("_", "")
     # one node returns the heads side by side, as torch's reshape of them
-    if (ops is not None and op in ops[0]) or (op in _ATTENTIONS and plain_name(function) in _RESHAPES):
+    if (ops is not None and op in ops[0]) or (op in names_where("attends") and plain_name(function) in _RESHAPES):
         return 0.0
     has_name = op.lower() in name or name in op.lower()
     if has_name and (ops is None or len(name) > 2):
@@ -114,8 +115,8 @@ def _inside(function: str, op: str) -> float:
     ops = _exported(function)
     if ops is not None and op in ops[1]:
         return 0.0
-    # an attention is of several operations
-    return ADDED_COST if op in _NEUTRAL else UNKNOWN_COST if ops is None else MISPLACED_COST * (1 + (op in _ATTENTIONS))
+    steps = 2 if op in names_where("attends") else 1  # an attention is of several operations
+    return ADDED_COST if op in _NEUTRAL else UNKNOWN_COST if ops is None else MISPLACED_COST * steps
 
 
 class Operations:
@@ -295,7 +296,7 @@ class Operations:
             nodes = [node for node in nodes if not data.isdisjoint(self._graph.node_outputs(node).tolist())]
         operations.sort(key=lambda operation: operation.value)
         # of a norm that adds, the sum comes before what is made of it
-        results = ((graph.node_outputs(node).tolist(), graph.op_type(node).startswith("Skip")) for node in nodes)
+        results = ((graph.node_outputs(node).tolist(), graph.op_type(node) in names_where("sums")) for node in nodes)
         tensors = [output for outputs, adds in results for output in outputs[:: -1 if adds else 1] if output >= 0]
         if value in tensors:  # whatever is computed after it belongs elsewhere
             del tensors[tensors.index(value) + 1 :]
@@ -384,7 +385,7 @@ class Operations:
         """Return whether a tensor is a sum of inputs of the model and of what nodes computed, not of weights."""
         flow, op = self._flow, self._graph.op_type(node)
         if op != "Add":
-            return op.startswith("Skip") and value != self._graph.node_outputs(node)[0]
+            return op in names_where("sums") and value != self._graph.node_outputs(node)[0]
         makers = ((read, flow.producer[read]) for read in flow.reads(node))
         return all(not self._folded[maker] if maker >= 0 else flow.kinds[read] == GRAPH_INPUT for read, maker in makers)
 
