@@ -12,13 +12,13 @@ SETUP = """
 import numpy as np, torch, onnx_nb, tempfile
 from pathlib import Path
 from tests.analysis.generate import packages
-from tests.analysis.generate.test_compare_decoding import llama
 packages.POSITIONS = 512
 torch.set_num_threads(1)
 sound = packages.decoder(8, hidden=256)
 folder = packages.write(Path(tempfile.mkdtemp()), sound)
 package = onnx_nb.load(folder)
-reference = llama(sound) if against == "transformers" else onnx_nb.load(packages.write(Path(tempfile.mkdtemp()), sound))
+other = packages.write(Path(tempfile.mkdtemp()), sound)
+reference = packages.llama(sound) if against == "transformers" else onnx_nb.load(other)
 ids = [7 * number % packages.VOCABULARY for number in range(256)]
 onnx_nb.decode(package, ids[:4], 2)  # the first session of a process sets onnxruntime up
 """

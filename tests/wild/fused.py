@@ -29,17 +29,15 @@ IDS = torch.tensor([[7 * n % 290 + 3 for n in range(40)]])
 
 def faults(path: Path) -> Iterator[tuple[str, str, onnx.ModelProto]]:
     """Yield each weight of a layer by name, what has to be named, and a copy in which a quarter of it is changed."""
-    for name in [tensor.name for tensor in onnx.load(path).graph.initializer]:
-        layer = re.search(r"layers\.\d+", name)
-        proto = onnx.load(path)
-        (tensor,) = (tensor for tensor in proto.graph.initializer if tensor.name == name)
-        array = numpy_helper.to_array(tensor).copy()
+    for place, weight in enumerate(onnx.load(path).graph.initializer):
+        layer, array = re.search(r"layers\.\d+", weight.name), numpy_helper.to_array(weight).copy()
         if layer is None or array.dtype != np.float32 or array.size < 8:
             continue
         part = array.reshape(-1)[: array.size // 4]
         part[:] = part * 1.3 + 0.05 * (not part.any())
-        tensor.CopyFrom(numpy_helper.from_array(array, name))
-        yield name, "norm" if "final_norm" in name else layer[0], proto
+        proto = onnx.load(path)
+        proto.graph.initializer[place].CopyFrom(numpy_helper.from_array(array, weight.name))
+        yield weight.name, "norm" if "final_norm" in weight.name else layer[0], proto
 
 
 def named(module: Any, proto: onnx.ModelProto) -> str:

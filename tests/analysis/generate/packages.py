@@ -124,3 +124,34 @@ def write(folder: Path, model: onnx.ModelProto | None = None, **configuration: A
     content = {"model": {"decoder": section, "vocab_size": VOCABULARY, "type": "llama", **configuration}}
     (folder / "genai_config.json").write_text(json.dumps(content))
     return folder
+
+
+def llama(model: onnx.ModelProto) -> Any:
+    """Return a Llama of transformers with the weights of a decoder."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    weights: dict[str, Any] = {
+        tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in model.graph.initializer
+    }
+    layers, hidden = sum("qkv_proj" in name for name in weights), weights["embed"].shape[1]
+    sizes: dict[str, Any] = {"hidden_size": hidden, "intermediate_size": INNER, "vocab_size": VOCABULARY}
+    sizes |= {"num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD}
+    sizes |= {"num_hidden_layers": layers, "max_position_embeddings": POSITIONS, "rms_norm_eps": 1e-6}
+    sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}, "attn_implementation": "eager"}
+    state = {"model.embed_tokens.weight": weights["embed"], "lm_head.weight": weights["lm_head.weight"].T}
+    state["model.norm.weight"] = weights["norm"]
+    rows = [HEADS * HEAD, KV_HEADS * HEAD, KV_HEADS * HEAD]
+    for layer in range(layers):
+        ours, theirs = f"model/layers.{layer}", f"model.layers.{layer}"
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            state[f"{theirs}.{name}.weight"] = weights["norm"]
+        packed = weights[f"{ours}/attn/qkv_proj.weight"].T.split(rows)
+        for name, part in zip(("q", "k", "v"), packed, strict=True):
+            state[f"{theirs}.self_attn.{name}_proj.weight"] = part
+        state[f"{theirs}.self_attn.o_proj.weight"] = weights[f"{ours}/attn/o_proj.weight"].T
+        for name in ("gate", "up", "down"):
+            state[f"{theirs}.mlp.{name}_proj.weight"] = weights[f"{ours}/mlp/{name}_proj.weight"].T
+    module: Any = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False))
+    module.load_state_dict({name: part.contiguous() for name, part in state.items()})
+    return module.eval()

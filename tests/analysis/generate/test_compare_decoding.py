@@ -17,54 +17,14 @@ from onnx_nb.analysis.formatting import number_text
 from onnx_nb.analysis.generate.layers import stems_of, windows_of
 from onnx_nb.types import Graph
 from tests.analysis.generate import packages
+from tests.analysis.generate.conftest import LAYERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 torch = pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
-LAYERS = 3
 IDS = [7 * n % packages.VOCABULARY for n in range(24)]
-
-
-def llama(model: onnx.ModelProto) -> Any:
-    """Return a Llama of transformers with the weights of a decoder."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    weights = {
-        tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in model.graph.initializer
-    }
-    p, layers, hidden = packages, sum("qkv_proj" in name for name in weights), weights["embed"].shape[1]
-    sizes: dict[str, Any] = {"hidden_size": hidden, "intermediate_size": p.INNER, "vocab_size": p.VOCABULARY}
-    sizes |= {"num_attention_heads": p.HEADS, "num_key_value_heads": p.KV_HEADS, "head_dim": p.HEAD}
-    sizes |= {"num_hidden_layers": layers, "max_position_embeddings": p.POSITIONS, "rms_norm_eps": 1e-6}
-    sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}, "attn_implementation": "eager"}
-    state = {"model.embed_tokens.weight": weights["embed"], "lm_head.weight": weights["lm_head.weight"].T}
-    state["model.norm.weight"] = weights["norm"]
-    rows = [p.HEADS * p.HEAD, p.KV_HEADS * p.HEAD, p.KV_HEADS * p.HEAD]
-    for layer in range(layers):
-        ours, theirs = f"model/layers.{layer}", f"model.layers.{layer}"
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            state[f"{theirs}.{name}.weight"] = weights["norm"]
-        packed = weights[f"{ours}/attn/qkv_proj.weight"].T.split(rows)
-        for name, part in zip(("q", "k", "v"), packed, strict=True):
-            state[f"{theirs}.self_attn.{name}_proj.weight"] = part
-        state[f"{theirs}.self_attn.o_proj.weight"] = weights[f"{ours}/attn/o_proj.weight"].T
-        for name in ("gate", "up", "down"):
-            state[f"{theirs}.mlp.{name}_proj.weight"] = weights[f"{ours}/mlp/{name}_proj.weight"].T
-    module: Any = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False))
-    module.load_state_dict({name: part.contiguous() for name, part in state.items()})
-    return module.eval()
-
-
-@pytest.fixture(scope="module")
-def sound() -> onnx.ModelProto:
-    return packages.decoder(LAYERS, seed=4)
-
-
-@pytest.fixture(scope="module")
-def module(sound: onnx.ModelProto) -> Any:
-    return llama(sound)
 
 
 def attention(model: onnx.ModelProto, layer: int) -> onnx.NodeProto:
@@ -324,7 +284,7 @@ def test_the_operations_of_a_step_are_compared(sound: onnx.ModelProto, module: A
 
 def test_what_cannot_be_compared_is_explained(sound: onnx.ModelProto, module: Any) -> None:
     with pytest.raises(onnx_nb.AlignmentError, match="is in training mode"):
-        onnx_nb.compare_decoding(llama(sound).train(), sound, IDS)
+        onnx_nb.compare_decoding(packages.llama(sound).train(), sound, IDS)
     with pytest.raises(onnx_nb.AlignmentError, match="has no list of layers"):
         onnx_nb.compare_decoding(torch.nn.Linear(2, 2).eval(), sound, IDS)
     plain = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>

@@ -14,7 +14,8 @@ import pytest
 import onnx_nb
 from onnx_nb.analysis.pytorch.side import feeds_of
 from tests.analysis.generate import packages
-from tests.analysis.generate.test_compare_decoding import FAULTS, IDS, LAYERS, llama
+from tests.analysis.generate.conftest import LAYERS
+from tests.analysis.generate.test_compare_decoding import FAULTS, IDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,24 +24,14 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
 PLACES = {
-    "window": ("model.layers.1.self_attn",),
-    "scale": ("model.layers.2.self_attn",),
-    "rotary base": ("model.layers.0.self_attn",),
-    "epsilon": ("model.layers.2.input_layernorm",),
-    "mlp": ("model.layers.1.mlp.down_proj",),
-    "output": ("model.layers.0.self_attn.o_proj",),
-    "head": ("lm_head",),
+    "window": "model.layers.1.self_attn",
+    "scale": "model.layers.2.self_attn",
+    "rotary base": "model.layers.0.self_attn",
+    "epsilon": "model.layers.2.input_layernorm",
+    "mlp": "model.layers.1.mlp.down_proj",
+    "output": "model.layers.0.self_attn.o_proj",
+    "head": "lm_head",
 }
-
-
-@pytest.fixture(scope="module")
-def sound() -> onnx.ModelProto:
-    return packages.decoder(LAYERS, seed=4)
-
-
-@pytest.fixture(scope="module")
-def module(sound: onnx.ModelProto) -> Any:
-    return llama(sound)
 
 
 def isolated(point: Point) -> float:
@@ -72,7 +63,7 @@ def test_a_fault_in_a_fused_node_is_named_where_it_is(name: str, sound: onnx.Mod
     c = onnx_nb.compare_torch(module, torch.tensor([IDS]), model=wrong)
     first = c.first_divergent()
     assert first is not None
-    assert any(place in (first.name, first.scope, *first.inside) for place in PLACES[name]), c.message
+    assert PLACES[name] in (first.name, first.scope, *first.inside), c.message
     others = [point for point in c.points if point is not first and point.scope]
     assert max(map(isolated, others)) < 1e-3 * isolated(first)
 
