@@ -32,6 +32,7 @@ from onnx_nb.analysis.pytorch.export import export as export
 from onnx_nb.analysis.pytorch.export import mark as mark
 from onnx_nb.analysis.pytorch.record import record as record
 from onnx_nb.analysis.quantize.calibration import calibrate as calibrate
+from onnx_nb.analysis.quantize.headroom import headroom as headroom
 from onnx_nb.analysis.quantize.sensitivity import sensitivity as sensitivity
 from onnx_nb.analysis.quantize.what_if import mixed as mixed
 from onnx_nb.analysis.quantize.what_if import suggest_exclusion as suggest_exclusion

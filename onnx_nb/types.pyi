@@ -58,6 +58,7 @@ from onnx_nb.analysis.pytorch.record import Recording as Recording
 from onnx_nb.analysis.pytorch.record import Slot as Slot
 from onnx_nb.analysis.quantize.calibration import Calibration as Calibration
 from onnx_nb.analysis.quantize.calibration import Range as Range
+from onnx_nb.analysis.quantize.headroom import Headroom as Headroom
 from onnx_nb.analysis.quantize.sensitivity import LayerEffect as LayerEffect
 from onnx_nb.analysis.quantize.sensitivity import Sensitivity as Sensitivity
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve as ExclusionCurve

@@ -55,6 +55,7 @@ VALID: dict[str, dict[str, Any]] = {
     "edit": {"model": MODEL},
     "export": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "extract": {"model": MODEL, "inputs": ["x"], "outputs": ["h"]},
+    "headroom": {"capture": onnx_nb.capture(MODEL)},
     "load": {"source": MODEL},
     "mark": {"x": X, "name": "here"},
     "mixed": {"comparison": ROUNDED, "exclude": ["sine"]},

@@ -239,6 +239,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "Difference": lambda: onnx_nb.diff(model(0), model(1)).changes[0],
     "ExclusionCurve": lambda: types.ExclusionCurve((types.ExclusionStep("", (), math.inf, math.nan, math.nan),)),
     "ExtractionPlan": lambda: onnx_nb.plan_extraction(model(0), ["x"], ["y"]),
+    "Headroom": lambda: onnx_nb.headroom(onnx_nb.capture(model(0), {"x": np.ones(2, np.float32)})),
     "Memory": lambda: onnx_nb.costs(model(0)).memory,
     "MissingInput": lambda: onnx_nb.plan_extraction(model(0), [], ["y"]).missing[0],
     "NonFinite": lambda: onnx_nb.capture(model(0), {"x": np.asarray([-math.inf, 0], np.float32)}).nonfinite(),

@@ -27,6 +27,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, stora
 from onnx_nb.analysis.model.storage import MEMORY, Source, refer
 from onnx_nb.analysis.model.tensors import all_nodes, all_weights, external, graphs_of, listed
 from onnx_nb.analysis.model.wire import set_entries
+from onnx_nb.analysis.quantize.headroom import headroom
 from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.session import run
 from onnx_nb.analysis.simplify.editor import unused_name
@@ -37,8 +38,6 @@ from onnx_nb.analysis.submodel.extraction import nodes_of_scope, plan_extraction
 if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.verification import Translation
 
-HALF_LIMIT: Final = 65504.0
-"""Largest number of float16."""
 _INSTEAD: Final = "Put another part in its place: replace(inputs, outputs, model)."
 _numbers = itertools.count()  # of the places of weights: two threads may edit at once
 
@@ -344,11 +343,8 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
 
     graph, proto = Graph.of(model), model.to_proto()
     rest = {node for name in keep for node in _nodes(graph, name)}
-    large = dict[int, float]()
-    for row in capture(model, feeds).rows():
-        size = max(abs(row[key]) for key in ("min", "max")) if row["min"] is not None else 0.0
-        if HALF_LIMIT < size < np.inf and (value := graph.value(row["name"])) >= 0:
-            large[value] = size
+    rows = headroom(capture(model, feeds)).rows()
+    large = {value: row for row in rows if row["overflows"] and (value := graph.value(row["name"])) >= 0}
     for value in large:
         rest.update(node for node in (graph.producer[value], *graph.consumers(value)) if 0 <= node < graph.main_count)
     for number, node in enumerate(proto.graph.node):
@@ -368,8 +364,8 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
         dead = {number for number, node in enumerate(proto.graph.node) if reads.isdisjoint(node.output)}
         _delete(proto, dead)
     half = load(proto)
-    worst = max(large, key=large.__getitem__, default=-1)
-    why = f"; {quoted(graph.value_names[worst])} reaches {number_text(large[worst], 3)}" if large else ""
+    worst = max(large.values(), key=lambda row: row["largest"], default=None)
+    why = f"; {quoted(worst['name'])} reaches {number_text(worst['largest'], 3)}" if worst else ""
     text = f"converted to float16, {count_text(len(names), 'node')} kept in float32{why}"
     half = Model(half.proto, name=model.name, storage=storage_of(half))
     return EditResult(_complete(half, copy_of(half), ()), text)  # the converter does not sort its Casts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -98,14 +99,15 @@ class Decoding(Table, Displayed):
 
     def feeds(self, step: int) -> dict[str, Any]:
         """Return the feeds of a step, 0 for the prefill, as `capture` and `profile` take them; it runs up to there."""
+        return next(itertools.islice(self.all_feeds(), self._checked(step), None))
+
+    def all_feeds(self) -> Iterator[dict[str, Any]]:
+        """Yield the feeds of the prefill and of every step, as a dataset for `capture`; it decodes once more."""
         runner, states = session(self.model), self._loop.start(len(self.prompt))
-        for number in range(self._checked(step) + 1):
+        for number in range(max(self.tokens.shape[1], 1)):
             ids, mask = _read(self._loop, self.prompt, self.mask, self.tokens[:, :number])
-            feeds = self._loop.feeds(ids, states, mask, self._others)
-            if number == step:
-                break
+            yield (feeds := self._loop.feeds(ids, states, mask, self._others))
             states = self._loop.next_states(runner(feeds))
-        return feeds
 
     def _checked(self, step: int) -> int:
         if not 0 <= step < max(self.tokens.shape[1], 1):
