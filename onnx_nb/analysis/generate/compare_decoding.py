@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto, helper
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import compare
@@ -26,8 +28,10 @@ from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
+from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.progress import CountedWork, stage
+from onnx_nb.analysis.quantize.what_if import suggest_exclusion
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_arrays
 from onnx_nb.analysis.run.loop import Loop
@@ -193,18 +197,92 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
         OnnxNbError
             If there is no such step.
         """
-        if not self._loops:
-            message = "the reference is no ONNX model, so its operations are not known."
-            raise AlignmentError(message, advice="Compare with another package, such as its export in float32.")
+        loop, other = self._models()
         if not 0 <= step < len(self.steps):
             raise OnnxNbError(f"there is no step {step}.", advice=f"There are 0 to {len(self.steps) - 1}.")
-        loop, other = self._loops
         runner, states = session(loop.model), loop.start(len(self.tokens))
         for begin, stop in itertools.pairwise([0, *(entry.position for entry in self.steps[: step + 1])]):
             feeds = loop.feeds(self.tokens[:, begin:stop], states, self._mask[:, :stop])
             if stop < self.steps[step].position:
                 states = loop.next_states(runner(feeds))
         return compare(loop.model, other.model, feeds, progress=progress)
+
+    def exclusion(self, kl: float = 0.01, *, progress: Progress | None = None) -> list[str]:
+        """Return few nodes to leave in float, for the logits to diverge by at most ``kl`` nats from the reference's.
+
+        The mean over all steps, whose tokens are read in one run. The names are those of the reference's nodes, as
+        ``nodes_to_exclude`` of onnxruntime's quantizers and of onnxruntime-genai's builder take them.
+
+        Raises
+        ------
+        AlignmentError
+            If the reference is no model.
+        OnnxNbError
+            If all of them in float do not reach it, see `suggest_exclusion`.
+        """
+        loop, other = self._models()
+        places = [step.position - 1 for step in self.steps]
+        tokens, mask = (array[:, : places[-1] + 1] for array in (self.tokens, self._mask))
+        feeds = loop.feeds(tokens, loop.start(len(tokens)), mask)
+        expected = np.asarray(session(loop.model)(feeds)[loop.logits])[:, places]
+
+        def closeness(outputs: Sequence[Mapping[str, Any]]) -> float:
+            pairs = zip(expected.swapaxes(0, 1), outputs[0][other.logits][:, places].swapaxes(0, 1), strict=True)
+            return -float(np.mean([_step_result(0, 0, *pair).divergence for pair in pairs]))
+
+        first = compare(loop.model, other.model, feeds, progress=stage(progress, 0.0, 0.2))
+        return suggest_exclusion(first, score=closeness, minimum=-kl, progress=stage(progress, 0.2, 1.0))
+
+    def accuracy_levels(self) -> list[dict[str, Any]]:
+        """Return a row for each level of accuracy that the candidate's products in few bits can have.
+
+        Levels are those of ``accuracy_level`` of MatMulNBits: 0 and 1 sum in float32, 2 in float16, 3 in bfloat16, 4 in
+        int8. Those that onnxruntime computes alike share a row. A row has the levels, whether the file has them, the
+        largest difference of the logits from those of level 0 and their mean Kullback–Leibler divergence over the
+        steps, the tokens that would differ, and the median seconds of a step.
+
+        Raises
+        ------
+        OnnxNbError
+            If the candidate has no such node.
+        """
+        nodes = [node for node in self._candidate.proto.graph.node if node.op_type == "MatMulNBits"]
+        if not nodes:
+            advice = "Others have no level of accuracy."
+            raise OnnxNbError(f"{self._candidate.name} has no MatMulNBits.", advice=advice)
+        rows, exact = dict[bytes, dict[str, Any]](), list[NDArray[np.float32]]()
+        there = {entry.i for node in nodes for entry in node.attribute if entry.name == "accuracy_level"} or {0}
+        for level in range(5):
+            proto = ModelProto()
+            proto.CopyFrom(self._candidate.proto)
+            for node in proto.graph.node:
+                if node.op_type == "MatMulNBits":
+                    others = [entry for entry in node.attribute if entry.name != "accuracy_level"]
+                    set_entries(node.attribute, [*others, helper.make_attribute("accuracy_level", level)])
+            side, begin, logits, seconds = _ModelSide(with_proto(self._candidate, proto), None), 0, [], []
+            for step in self.steps:
+                before, mask = time.perf_counter(), self._mask[:, : step.position]
+                numbers, _ = side.step(self.tokens[:, begin : step.position], mask)
+                seconds.append(time.perf_counter() - before)
+                logits.append(last_logits(numbers, mask, step.position - begin))
+                begin = step.position
+            exact = exact or logits
+            results = [_step_result(0, 0, *pair) for pair in zip(exact, logits, strict=True)]
+            row: dict[str, Any] = {"levels": [], "in file": False}
+            row["difference"] = max(result.difference for result in results)
+            row["divergence"] = float(np.mean([result.divergence for result in results]))
+            row["tokens"] = sum(result.reference != result.candidate for result in results)
+            row["seconds"] = float(np.median(seconds[1:] or seconds))
+            row = rows.setdefault(b"".join(array.tobytes() for array in logits), row)
+            row |= {"levels": [*row["levels"], level], "in file": row["in file"] or level in there}
+        return list(rows.values())
+
+    def _models(self) -> tuple[Loop, ...]:
+        """Return the loops of both sides; raise `AlignmentError` if the reference is no model."""
+        if not self._loops:
+            message = "the reference is no ONNX model, so its operations are not known."
+            raise AlignmentError(message, advice="Compare with another package, such as its export in float32.")
+        return self._loops
 
     def _still(self) -> Still:
         rows = []

@@ -94,6 +94,7 @@ def decoder(layers: int = 2, *, window: int = 0, seed: int = 0, hidden: int = HI
         x = node("SkipSimplifiedLayerNormalization", [residual, down, scale], sums, MS, epsilon=1e-6)
         residual = f"{norm}/output_3"
     node("MatMul", [x, matrix("lm_head", hidden, VOCABULARY)], ["logits"])
+    nodes[-1].name = "/lm_head/MatMul"
     caches = [(layer, part) for part in ("key", "value") for layer in range(layers)]
 
     def cache(name: str, layer: int, length: str) -> onnx.ValueInfoProto:
