@@ -286,6 +286,7 @@ def test_what_no_tab_can_show_is_said_in_it(lab: JupyterPage) -> None:
     shutil.rmtree(lab.server.root / "broken.onnx", ignore_errors=True)  # of a run before this one
     copied(lab, "far/away.onnx")
     folder = copied(lab, "folder.onnx/inner.onnx").parent
+    copied(lab, "folder.onnx/other.onnx")
     model = onnx.load(models.light("squeezenet"))
     onnx.save(
         model, lab.server.root / "broken.onnx", save_as_external_data=True, location="lost.data", size_threshold=0
@@ -316,7 +317,7 @@ def test_what_no_tab_can_show_is_said_in_it(lab: JupyterPage) -> None:
     folder.rename(lab.server.root / "broken.onnx")
     notice.get_by_role("button", name="Open again").click()
     expect(notice.locator("h2")).to_contain_text("broken.onnx' is a folder.")
-    expect(notice.locator("p")).to_have_text("Models in it: 'inner.onnx'.")
+    expect(notice.locator("p")).to_have_text("Models in it: 'inner.onnx', 'other.onnx'.")
     lab.screenshot("document-folder")
     shutil.rmtree(lab.server.root / "broken.onnx")
 

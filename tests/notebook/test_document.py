@@ -87,9 +87,10 @@ def test_a_broken_file_is_refused_with_advice(tmp_path: Path) -> None:
 
 def test_a_folder_is_called_one(model: Path) -> None:
     folder = model.rename(model.parent / "inner.onnx").parent.rename(model.parents[1] / "folder.onnx")
+    shutil.copy(folder / "inner.onnx", folder / "other.onnx")
     assert value(document.view("folder.onnx", root=str(folder.parent))) == {
         "what": f"'{folder}' is a folder.",
-        "now": "Models in it: 'inner.onnx'.",
+        "now": "Models in it: 'inner.onnx', 'other.onnx'.",
         "actions": ["again"],
     }
 

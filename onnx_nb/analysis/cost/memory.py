@@ -22,6 +22,7 @@ from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.model.tensors import declared_bytes
+from onnx_nb.analysis.run.random_feeds import required_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,16 +117,21 @@ def caches(inference: Inference) -> tuple[Cache, ...]:
     members: dict[str, list[tuple[str, int, list[str]]]] = {}
     for value in graph.inputs.tolist():
         kind, bound = graph.type_of(value), inference.type_of(value).shape
-        shape = kind.shape or ()
+        name, shape = graph.value_names[value], kind.shape or ()
+        asked = required_sizes(graph, name, len(shape)) if _CACHE_NAME.search(name) else {}
+        shape, bound = (
+            tuple(asked.get(axis, dim) if isinstance(dim, str) else dim for axis, dim in enumerate(dims or ()))
+            for dims in (shape, bound)
+        )
         free = [axis for axis, dim in enumerate(shape) if axis > 0 and isinstance(dim, str)]
         is_sized = kind.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
-        if len(shape) < 3 or len(free) != 1 or not is_sized or not _CACHE_NAME.search(graph.value_names[value]):
+        if len(shape) < 3 or len(free) != 1 or not is_sized or not _CACHE_NAME.search(name):
             continue
         others = [dim for axis, dim in enumerate(bound or shape) if axis != free[0]]
         sizes = [dim for dim in others if isinstance(dim, int)]
         nbytes = declared_bytes(TensorProto(data_type=kind.elem_type, dims=sizes))
         open_dims = ["?" if dim is None else dim for dim in others if not isinstance(dim, int)]
-        members.setdefault(str(shape[free[0]]), []).append((graph.value_names[value], nbytes, open_dims))
+        members.setdefault(str(shape[free[0]]), []).append((name, nbytes, open_dims))
     results = []
     for symbol, inputs in members.items():
         names, sizes_, dims = zip(*inputs, strict=True)

@@ -132,7 +132,7 @@ def check_cache(
     '3 ways through 5 tokens agree: the logits differ by at most 0 of the largest.'
     """
     source = load(model)
-    loop, graph = Loop(source, state), Graph.of(source)
+    loop, graph = Loop(source, state, feeds), Graph.of(source)
     if not loop.states:
         message = f"{source.name} has no states: every step reads all tokens."
         raise OnnxNbError(message, advice="Name them: state={input: output}.")
@@ -149,8 +149,8 @@ def check_cache(
         states = loop.start(len(prompt))
         for begin, stop in itertools.pairwise([0, *range(first, length + 1)]):
             part = mask[:, :stop]
-            results = runner(loop.feeds(prompt[:, begin:stop], states, part, feeds))
-            states = loop.next_states(results)
+            results = runner(loop.feeds(prompt[:, begin:stop], states, part))
+            states = loop.next_states(results, states)
         return last_logits(np.asarray(results[loop.logits], np.float32), part, stop - begin), states
 
     has_rounding = any(op in _ROUNDING for op, _ in graph.operators) or any(

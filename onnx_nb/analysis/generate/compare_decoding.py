@@ -28,7 +28,7 @@ from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
+from onnx_nb.analysis.model.model import ModelLike, load, with_proto
 from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.progress import CountedWork, stage
 from onnx_nb.analysis.quantize.what_if import suggest_exclusion
@@ -94,9 +94,9 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
     tokens: NDArray[np.int64]
     """int64 [batch, n]: what both read, the prompt and what the reference chose."""
     _mask: NDArray[np.int64]
-    _candidate: Model
-    _loops: tuple[Loop, ...]
-    """Those of the reference and of the candidate, if both are models."""
+    _candidate: Loop
+    _reference: Loop | None
+    """That of the reference, if it is a model."""
 
     @property
     def first_fault(self) -> tuple[int, str] | None:
@@ -180,11 +180,11 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
     @property
     def can_drill(self) -> bool:
         """Whether both sides are models, whose operations `drill` compares."""
-        return bool(self._loops)
+        return self._reference is not None
 
     def texts(self, tokens: Iterable[int]) -> list[str]:
         """Return what tokens say, where the candidate has a tokenizer; empty texts else."""
-        tokenizer = tokenizer_of(self._candidate)
+        tokenizer = tokenizer_of(self._candidate.model)
         return [tokenizer.decode([token]) if tokenizer else "" for token in tokens]
 
     def drill(self, step: int, *, progress: Progress | None = None) -> Comparison:
@@ -197,14 +197,14 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
         OnnxNbError
             If there is no such step.
         """
-        loop, other = self._models()
+        loop, other = self._both()
         if not 0 <= step < len(self.steps):
             raise OnnxNbError(f"there is no step {step}.", advice=f"There are 0 to {len(self.steps) - 1}.")
         runner, states = session(loop.model), loop.start(len(self.tokens))
         for begin, stop in itertools.pairwise([0, *(entry.position for entry in self.steps[: step + 1])]):
             feeds = loop.feeds(self.tokens[:, begin:stop], states, self._mask[:, :stop])
             if stop < self.steps[step].position:
-                states = loop.next_states(runner(feeds))
+                states = loop.next_states(runner(feeds), states)
         return compare(loop.model, other.model, feeds, progress=progress)
 
     def exclusion(self, kl: float = 0.01, *, progress: Progress | None = None) -> list[str]:
@@ -220,7 +220,7 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
         OnnxNbError
             If all of them in float do not reach it, see `suggest_exclusion`.
         """
-        loop, other = self._models()
+        loop, other = self._both()
         places = [step.position - 1 for step in self.steps]
         tokens, mask = (array[:, : places[-1] + 1] for array in (self.tokens, self._mask))
         feeds = loop.feeds(tokens, loop.start(len(tokens)), mask)
@@ -246,20 +246,21 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
         OnnxNbError
             If the candidate has no such node.
         """
-        nodes = [node for node in self._candidate.proto.graph.node if node.op_type == "MatMulNBits"]
+        model, rows, exact = self._candidate.model, dict[bytes, dict[str, Any]](), list[NDArray[np.float32]]()
+        nodes = [node for node in model.proto.graph.node if node.op_type == "MatMulNBits"]
         if not nodes:
             advice = "Others have no level of accuracy."
-            raise OnnxNbError(f"{self._candidate.name} has no MatMulNBits.", advice=advice)
-        rows, exact = dict[bytes, dict[str, Any]](), list[NDArray[np.float32]]()
+            raise OnnxNbError(f"{model.name} has no MatMulNBits.", advice=advice)
         there = {entry.i for node in nodes for entry in node.attribute if entry.name == "accuracy_level"} or {0}
         for level in range(5):
             proto = ModelProto()
-            proto.CopyFrom(self._candidate.proto)
+            proto.CopyFrom(model.proto)
             for node in proto.graph.node:
                 if node.op_type == "MatMulNBits":
                     others = [entry for entry in node.attribute if entry.name != "accuracy_level"]
                     set_entries(node.attribute, [*others, helper.make_attribute("accuracy_level", level)])
-            side, begin, logits, seconds = _ModelSide(with_proto(self._candidate, proto), None), 0, [], []
+            loop = Loop(with_proto(model, proto), self._candidate.states, self._candidate.constants)
+            side, begin, logits, seconds = _ModelSide(loop), 0, [], []
             for step in self.steps:
                 before, mask = time.perf_counter(), self._mask[:, : step.position]
                 numbers, _ = side.step(self.tokens[:, begin : step.position], mask)
@@ -277,12 +278,12 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
             row |= {"levels": [*row["levels"], level], "in file": row["in file"] or level in there}
         return list(rows.values())
 
-    def _models(self) -> tuple[Loop, ...]:
+    def _both(self) -> tuple[Loop, Loop]:
         """Return the loops of both sides; raise `AlignmentError` if the reference is no model."""
-        if not self._loops:
+        if self._reference is None:
             message = "the reference is no ONNX model, so its operations are not known."
             raise AlignmentError(message, advice="Compare with another package, such as its export in float32.")
-        return self._loops
+        return self._reference, self._candidate
 
     def _still(self) -> Still:
         rows = []
@@ -303,6 +304,7 @@ def compare_decoding(
     steps: int = 32,
     *,
     state: Mapping[str, str] | None = None,
+    feeds: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> DecodingComparison:
     """Compare two decoders at every step; both read the tokens that the reference chooses.
@@ -320,6 +322,8 @@ def compare_decoding(
         every window, then two rows of unequal lengths if the model takes a mask.
     steps
         Tokens after the prompt.
+    feeds
+        Inputs that stay the same in each step, see `decode`; both read them, each package through its own encoder.
     progress
         Called as work advances, see `Progress`.
 
@@ -344,8 +348,8 @@ def compare_decoding(
     'The same tokens; the logits differ by at most 0'
     """
     model = load(candidate)
-    loop = Loop(model, state)
-    reference_side = _side_of(reference, state)
+    loop = Loop(model, state, feeds)
+    reference_side = _side_of(reference, state, feeds)
     if isinstance(reference_side, _SavedSide):
         steps = min(steps, reference_side.logits.shape[1] - 1)
         if ids is None:
@@ -354,8 +358,8 @@ def compare_decoding(
     # no token 0 at first: it is often the padding, whose embedding is zeros
     made_up = (np.arange(max(windows, default=0) + 24) * 7 + 3) % (loop.vocabulary or 8)
     prompt, mask = prompt_of(model, loop, made_up if ids is None else ids)
-    candidate_side, stems = _ModelSide(model, state), stems_of(Graph.of(model), loop.states)
-    cut_side = _ModelSide(model, state, stems) if stems else None
+    candidate_side, stems = _ModelSide(loop), stems_of(Graph.of(model), loop.states)
+    cut_side = _ModelSide(loop, stems) if stems else None
     results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
     has_quantization = candidate_side.has_quantization and not reference_side.has_quantization
     work, tokens, cache_faults = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt, tuple[bool, ...]()
@@ -394,8 +398,8 @@ def compare_decoding(
     shape = len(results), len(labels)
     sizes, places = np.asarray(errors, np.float64).reshape(shape), np.asarray(faults, np.int64).reshape(shape)
     attention, other = tuple(stem.window for stem in stems), tuple(map(reference_side.window, stems))
-    loops = (reference_side.loop, loop) if isinstance(reference_side, _ModelSide) else ()
-    about = cache_faults, has_quantization, notes, tokens, mask, model, loops
+    other_loop = reference_side.loop if isinstance(reference_side, _ModelSide) else None
+    about = cache_faults, has_quantization, notes, tokens, mask, loop, other_loop
     comparison = DecodingComparison(model.name, tuple(results), labels, sizes, places, attention, other, *about)
     is_clear = stems and not has_quantization and comparison.first_fault is None and "mixer" not in "".join(labels)
     if ids is not None or not is_clear or "attention_mask" not in loop.inputs:
@@ -404,7 +408,7 @@ def compare_decoding(
         return replace(comparison, notes=("Rows of several lengths are not tried: windows of caches take no padding.",))
     length = min([24, *windows]) - 3  # a window counts padding in torch, and tokens in onnxruntime
     rows = [made_up[:length], made_up[: length // 2]]
-    padded = compare_decoding(reference, model, rows, 2, state=state, progress=stage(progress, 0.9, 1.0))
+    padded = compare_decoding(reference, model, rows, 2, state=state, feeds=feeds, progress=stage(progress, 0.9, 1.0))
     return comparison if padded.first_fault is None else replace(padded, notes=("The prompt has rows of two lengths.",))
 
 
@@ -466,7 +470,9 @@ def _cache_faults(
     return tuple(faults) if len(faults) == 2 else ()
 
 
-def _side_of(reference: Any, state: Mapping[str, str] | None) -> _ModelSide | _ModuleSide | _SavedSide:
+def _side_of(
+    reference: Any, state: Mapping[str, str] | None, feeds: Mapping[str, Any] | None
+) -> _ModelSide | _ModuleSide | _SavedSide:
     if hasattr(reference, "state_dict"):
         return _ModuleSide(reference)
     if isinstance(reference, str | Path) and Path(reference).suffix in {".npy", ".npz"}:
@@ -475,7 +481,8 @@ def _side_of(reference: Any, state: Mapping[str, str] | None) -> _ModelSide | _M
     if isinstance(reference, np.ndarray):
         return _SavedSide(reference)
     model = load(reference)
-    return _ModelSide(model, state if state and state.keys() <= {info.name for info in model.inputs} else None)
+    states = state if state and state.keys() <= {info.name for info in model.inputs} else None
+    return _ModelSide(Loop(model, states, feeds))
 
 
 class _SavedSide:
@@ -511,24 +518,26 @@ class _SavedSide:
 class _ModelSide:
     """A model that runs step by step: with the streams of its layers, or fed with those of another."""
 
-    def __init__(self, model: Model, state: Mapping[str, str] | None, feed: Sequence[Stem] = ()) -> None:
-        graph, loop = Graph.of(model), Loop(model, state)
+    def __init__(self, loop: Loop, feed: Sequence[Stem] = ()) -> None:
+        graph = Graph.of(loop.model)
         if not loop.states:
-            message = f"{model.name} has no states that are carried from step to step."
+            message = f"{loop.model.name} has no states that are carried from step to step."
             raise AlignmentError(message, advice="Name them, state={input: output}, or export it with its caches.")
         self.has_quantization = quantizes(graph)
         stems = self._stems = tuple(feed) or stems_of(graph, loop.states)
-        variant, self._outputs = with_streams(model, stems, feed=bool(feed))
+        variant, self._outputs = with_streams(loop.model, stems, feed=bool(feed))
         self.loop, self.windows = loop, windows_of(graph)
-        self._loop, self._run, self._states = Loop(variant, loop.states), session(variant), dict[str, Any]()
+        self._loop, self._run = Loop(variant, loop.states, loop.constants), session(variant)
+        self._states = dict[str, Any]()
 
     def step(
         self, ids: NDArray[np.int64], mask: NDArray[np.int64], streams: Streams | None = None
     ) -> tuple[Any, Streams]:
         """Return the logits of a step, and the streams."""
         loop, others = self._loop, {f"{CUT}{number}": stream for number, stream in enumerate(streams or ())}
-        results = self._run(loop.feeds(ids, self._states or loop.start(len(ids)), mask, others))
-        self._states = loop.next_states(results)
+        states = self._states or loop.start(len(ids))
+        results = self._run(loop.feeds(ids, states, mask, others))
+        self._states = loop.next_states(results, states)
         arrays = [np.asarray(results[name], np.float32) for name in (loop.logits, *self._outputs)]
         return arrays[0], arrays[1:]
 

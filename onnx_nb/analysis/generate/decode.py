@@ -47,7 +47,6 @@ class Decoding(Table, Displayed):
     interrupted: bool
     """Whether it was interrupted: what had been decoded is here."""
     _loop: Loop
-    _others: Mapping[str, Any]
 
     @property
     def message(self) -> str:
@@ -106,8 +105,8 @@ class Decoding(Table, Displayed):
         runner, states = session(self.model), self._loop.start(len(self.prompt))
         for number in range(max(self.tokens.shape[1], 1)):
             ids, mask = _read(self._loop, self.prompt, self.mask, self.tokens[:, :number])
-            yield (feeds := self._loop.feeds(ids, states, mask, self._others))
-            states = self._loop.next_states(runner(feeds))
+            yield (feeds := self._loop.feeds(ids, states, mask))
+            states = self._loop.next_states(runner(feeds), states)
 
     def _checked(self, step: int) -> int:
         if not 0 <= step < max(self.tokens.shape[1], 1):
@@ -158,7 +157,7 @@ def decode(
     state
         Input → output whose value it reads in the next step; by their names if ``None``.
     feeds
-        Inputs that stay the same in each step, such as what an encoder computed.
+        Inputs that stay the same in each step; of a package with an encoder, those of the encoder.
     stop
         Tokens that end a row; the end of text of the configuration if ``None``, and none for ``()``.
     progress
@@ -182,12 +181,12 @@ def decode(
     [[1, 2, 3, 0, 1]]
     """
     source = load(model)
-    loop = Loop(source, state)
+    loop = Loop(source, state, feeds)
     prompt, mask = prompt_of(source, loop, ids)
     if stop is not None and not isinstance(stop, Sequence | np.ndarray):
         raise FeedError(f"stop is {stop!r:.80}, and tokens that end a text are a list.")
     ends = _ends(source) if stop is None else frozenset(stop)
-    runner, states, others = session(source), loop.start(len(prompt)), {} if feeds is None else feeds
+    runner, states = session(source), loop.start(len(prompt))
     tokens, logits, seconds = prompt[:, :0], list[NDArray[np.float32]](), list[float]()
     interruption, work = False, CountedWork(progress, max(steps, 1))
     try:
@@ -195,9 +194,9 @@ def decode(
             work.reached(count, f"step {count} of {steps}" if count else "prefill")
             part, part_mask = _read(loop, prompt, mask, tokens)
             begin = time.perf_counter()
-            results = runner(loop.feeds(part, states, part_mask, others))
+            results = runner(loop.feeds(part, states, part_mask))
             seconds.append(time.perf_counter() - begin)
-            states = loop.next_states(results)
+            states = loop.next_states(results, states)
             numbers = last_logits(np.asarray(results[loop.logits], np.float32), part_mask, part.shape[1])
             if not steps:
                 break
@@ -214,7 +213,7 @@ def decode(
     tokenizer = tokenizer_of(source)
     text = tuple(tokenizer.decode(row) for row in tokens.tolist()) if tokenizer else ()
     table = np.stack(logits, axis=1) if logits else np.zeros((len(prompt), 0, 0), np.float32)
-    return Decoding(source, prompt, mask, tokens, table, tuple(seconds), states, text, interruption, loop, others)
+    return Decoding(source, prompt, mask, tokens, table, tuple(seconds), states, text, interruption, loop)
 
 
 def last_logits(logits: NDArray[np.float32], mask: NDArray[np.int64], count: int) -> NDArray[np.float32]:

@@ -531,7 +531,11 @@ class TypeWalk:
         # integers with a scale are dequantized, unless the output has one
         scale = facts.scales[0][0] if 0 in facts.scales and facts.out[0] < 0 else 0
         source = case.inputs[scale] if scale < len(case.inputs) else None
-        return [self._table.tensor((source or first).elem_type, shape)]
+        kinds = [self._table.tensor((source or first).elem_type, shape)]
+        # a window has as many slots after the step as before it
+        pasts = facts.past if attribute(case.node, "sliding_window_cache", 0) else ()
+        states = [case.inputs[place] for place in pasts if place < len(case.inputs)]
+        return kinds + [self._table.tensor(state.elem_type, state.shape) if state else _NOTHING for state in states]
 
     def _like(self, case: Case, op: str, places: tuple[int, ...]) -> list[int]:
         """Infer a standard operator on some of the inputs of a node."""

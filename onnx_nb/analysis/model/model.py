@@ -502,6 +502,8 @@ def _from_file(name: str, folder: Path | None) -> Model:
         if folder is None and (package := open_package(path.absolute())) is not None:
             return package
         models = sorted(other for other in file_names(path) if other.endswith(".onnx"))
+        if len(models) == 1:
+            return _from_file(str(path / models[0]), folder)
         advice = f"Models in it: {', '.join(map(quoted, models[:5]))}." if models else "It contains no .onnx file."
         raise ModelFileError(f"{label} is a folder.", advice=advice)
     if not stat.S_ISREG(status.st_mode):

@@ -198,7 +198,8 @@ def open_package(folder: Path) -> Package | None:
     ModelFileError
         If its configuration cannot be read, or names a model that is not there or lies outside.
     """
-    names = [*file_names(folder), *(f"onnx/{name}" for name in file_names(folder / "onnx"))]
+    parts = sorted(path.name for path in folder.iterdir() if path.is_dir())[:_MODELS]
+    names = [*file_names(folder), *(f"{part}/{name}" for part in parts for name in file_names(folder / part))]
     configuration: dict[str, Any] = {}
     origin = next((name for name in CONFIGURATIONS if name in names), "")
     if origin:
@@ -214,7 +215,8 @@ def open_package(folder: Path) -> Package | None:
             raise ModelFileError(message, advice=closest_text(name, names))
     model_files = sorted((name for name in names if name.endswith(".onnx")), key=lambda name: (len(name), name))
     for name in model_files[:_MODELS] if not files else ():
-        files.setdefault(_role(Path(name).stem), name)
+        part = Path(name).parent.name
+        files.setdefault(part if part not in {"", "onnx"} else _role(Path(name).stem), name)
     if not files or not (origin or any(role in files for role in ("decoder", "encoder"))):
         return None
     return Package(folder, {role: load(_inside(folder, name)) for role, name in files.items()}, configuration)

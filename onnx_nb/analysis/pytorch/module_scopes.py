@@ -35,7 +35,7 @@ class ModuleScopes:
         by_path = any(text is not None for text in texts)
         if not by_path:  # the TorchScript exporter wrote the names into the names of the nodes
             texts = [name.rpartition("/")[0] if "/" in name else None for name in graph.names[: graph.main_count]]
-        self._labels = [[] if by_path else (text or "").split("/")[1:] for text in texts]
+        self._labels = [[] if by_path else (text or "").removeprefix("/").split("/") for text in texts]
         self.of_call: list[Scope] = []
         """Scope of each call: the paths around it, or the names of the TorchScript exporter."""
         for call in recording.calls:
@@ -56,7 +56,7 @@ class ModuleScopes:
                 paths = [re.sub(r"@\d+$", "", a or b) for a, b in _QUOTES.findall(text)][:-1]
                 scope = tuple(canonical[path] for path in paths if path and path in canonical)
             else:
-                scope = _merged(tuple(text.split("/")[1:]), times)
+                scope = _merged(tuple(text.removeprefix("/").split("/")), times)
             while scope not in prefixes:
                 scope = scope[:-1]
             return scope

@@ -6,6 +6,7 @@ States are bound by their names, as every exporter writes them (``past_key_value
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.package import Package
 from onnx_nb.analysis.model.tensors import ValueInfo, input_types, listed, numpy_dtype
 from onnx_nb.analysis.run.random_feeds import feed_shapes, required_sizes
+from onnx_nb.analysis.run.session import run
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -36,11 +39,14 @@ class Loop:
         The model that is run in a loop.
     state
         Input → output whose value it reads in the next step; by their names if ``None``.
+    feeds
+        Inputs that stay the same in each step. Of a package with an encoder also its inputs: it runs once, and the
+        decoder reads what it makes.
 
     Raises
     ------
     FeedError
-        If ``state`` names an input or output that the model has not.
+        If ``state`` names an input or output that the model has not, or the encoder lacks an input.
 
     Examples
     --------
@@ -51,7 +57,9 @@ class Loop:
     {'h0': 'hn'}
     """
 
-    def __init__(self, model: Model, state: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, model: Model, state: Mapping[str, str] | None = None, feeds: Mapping[str, Any] | None = None
+    ) -> None:
         self.model = model
         self.inputs = {info.name: info for info in model.inputs}
         self.dtypes = {name: numpy_dtype(kind.tensor_type.elem_type) for name, kind in input_types(model).items()}
@@ -69,6 +77,18 @@ class Loop:
         graph = Graph.of(model)
         self.axes = {name: required_sizes(graph, name, len(self.inputs[name].shape or ())) for name in self.states}
         """Axis → size for each state, where the operators that read it fix one: heads, window, head size."""
+        if not isinstance({} if feeds is None else feeds, Mapping):
+            raise FeedError(f"feeds is {feeds!r:.80}, and the other inputs of a loop are a dict by name.")
+        self.constants = dict(self._encoded(feeds) if feeds else {})
+        """The feeds that stay the same in each step."""
+        both = [name for name in self.inputs if name in self.constants]
+        pairs = (zip(self.inputs[name].shape or (), np.shape(self.constants[name]), strict=False) for name in both)
+        self._sizes: dict[str, int] = {dim: size for dim, size in itertools.chain(*pairs) if isinstance(dim, str)}
+        # some exporters leave caches of the encoder among the inputs that nobody reads
+        shapes = feed_shapes(model, self._sizes) if self.constants else {}
+        unread = [name for name in shapes if not graph.consumers(graph.value(name)).size]
+        zeros = {name: np.zeros(shapes[name], self.dtypes[name] or np.float32) for name in unread}
+        self.constants = zeros | self.constants
 
     @property
     def windows(self) -> dict[str, int]:
@@ -83,7 +103,7 @@ class Loop:
 
     def start(self, batch: int = 1) -> dict[str, NDArray[Any]]:
         """Return the states before the first step: caches without a token, windows and states of zeros."""
-        usual, states = feed_shapes(self.model), dict[str, NDArray[Any]]()
+        usual, states = feed_shapes(self.model, self._sizes), dict[str, NDArray[Any]]()
         for name in self.states:
             dims = self.inputs[name].shape or usual.get(name, ())
             sizes = enumerate(zip(dims, usual.get(name, ()), strict=True))
@@ -109,10 +129,8 @@ class Loop:
         mask
             int64 [batch, total]: 1 for each token so far, those of the step among them, and 0 where a row is padded.
         others
-            Feeds that stay the same, such as what an encoder computed.
+            Feeds of this step alone.
         """
-        if not isinstance({} if others is None else others, Mapping):
-            raise FeedError(f"feeds is {others!r:.80}, and the other inputs of a loop are a dict by name.")
         mask = np.ones(ids.shape, np.int64) if mask is None else mask
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
         start = mask.shape[1] - ids.shape[1]
@@ -125,14 +143,21 @@ class Loop:
             "use_cache_branch": np.array([start > 0]),
             "num_logits_to_keep": np.asarray(0),
             **states,
+            **self.constants,
             **(others or {}),
         }
         arrays = {name: np.asarray(values[name]) for name in self.inputs if name in values}
         return {name: array.astype(self.dtypes[name] or array.dtype, copy=False) for name, array in arrays.items()}
 
-    def next_states(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the states of the next step from the outputs of this one."""
-        return {name: results[output] for name, output in self.states.items()}
+    def next_states(self, results: Mapping[str, Any], states: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the states of the next step from the outputs of this one.
+
+        What an output leaves empty stays as it was in ``states``: decoders that are merged from two models return the
+        keys and values of the encoder only in the first step.
+        """
+        return {
+            name: results[output] if np.size(results[output]) else states[name] for name, output in self.states.items()
+        }
 
     def valid(self, name: str, states: Mapping[str, Any], total: int) -> NDArray[Any]:
         """Return the part of a state that holds tokens: behind it a window holds memory that nobody has written.
@@ -151,9 +176,24 @@ class Loop:
     def _first_size(self, name: str, axis: int, dim: int | str | None, usual: int, batch: int) -> int:
         if axis in self.axes[name] or isinstance(dim, int):
             return self.axes[name].get(axis) or usual
+        if isinstance(dim, str) and dim in self._sizes:
+            return self._sizes[dim]
         if isinstance(dim, str) and ("batch" in dim.lower() or (axis == 0 and not _GROWS.search(dim))):
             return batch
         return 0 if isinstance(dim, str) and _GROWS.search(dim) else usual
+
+    def _encoded(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the feeds that stay the same: those given, and what the encoder of a package makes of its own."""
+        encoder = self.model.models.get("encoder") if isinstance(self.model, Package) else None
+        if encoder is None or all(name in feeds for name in self.inputs if name.startswith("encoder_")):
+            return feeds
+        own = {info.name: feeds[info.name] for info in encoder.inputs if info.name in feeds}
+        results = run(encoder, own)
+        hidden = next(iter(results.values()))
+        mask = own.get("attention_mask", np.ones(np.shape(hidden)[:2], np.int64))
+        rest = {name: array for name, array in feeds.items() if name not in own}
+        values = {"encoder_hidden_states": hidden, "encoder_attention_mask": mask, **results, **rest}
+        return {name: array for name, array in values.items() if name in self.inputs or name in rest}
 
     def _only_integer(self) -> str:
         integers = [name for name, info in self.inputs.items() if info.dtype == "int64" and name not in self.states]

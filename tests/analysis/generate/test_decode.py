@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 import onnx_nb
 from onnx_nb.analysis.run.loop import Loop
@@ -200,5 +203,79 @@ def test_the_folders_of_optimum_and_transformers_js_are_packages(tmp_path: Path)
         assert onnx_nb.decode(package, PROMPT, 3, stop=()).tokens.tolist() == [without_caches(model, PROMPT, 3)]
     (tmp_path / "none").mkdir()
     onnx.save(model, tmp_path / "none" / "a.onnx")
-    with pytest.raises(onnx_nb.ModelFileError, match=r"is a folder\. Models in it: 'a.onnx'"):
+    assert onnx_nb.decode(tmp_path / "none", PROMPT, 3).tokens.tolist() == [without_caches(model, PROMPT, 3)]
+    onnx.save(model, tmp_path / "none" / "b.onnx")
+    with pytest.raises(onnx_nb.ModelFileError, match=r"is a folder\. Models in it: 'a.onnx', 'b.onnx'"):
         onnx_nb.load(tmp_path / "none")
+
+
+# --- an encoder beside the decoder -----------------------------------------------------------------------------------
+
+FEATURES = np.array([[[1, -2, 3, 0], [0.5, 1, -1, 2]]], np.float32)
+TABLE = np.random.default_rng(3).normal(0, 2, (6, 4)).astype(np.float32)
+HEAD = '<ir_version: 8, opset_import: ["": 17]> g'
+MERGED = """encoder_key, "present.0.encoder.key" = If(use_cache_branch) <
+  then_branch = past () => (float[b, f, 4] k1, float[b0, f0, 4] p1) {
+    k1 = Identity("past_key_values.0.encoder.key")
+    nothing = Constant<value_ints = [0, 0, 4]>()
+    p1 = ConstantOfShape(nothing) },
+  else_branch = first () => (float[b, f, 4] k2, float[b, f, 4] p2) {
+    k2 = Mul(encoder_hidden_states, two)
+    p2 = Identity(k2) }>"""
+
+
+def decoder_text(kind: str) -> str:
+    """Return a decoder that subtracts its own keys from twice what the encoder made; a merged one reads that once."""
+    inputs = {
+        "merged": ', float[batch, frames, 4] "past_key_values.0.encoder.key", bool[1] use_cache_branch',
+        "unread": ', float[batch, frames, 4] "past_key_values.0.cross.key"',
+    }[kind]
+    output = ', float[b1, f1, 4] "present.0.encoder.key"' if kind == "merged" else ""
+    weights = "float[1] two = {2}, float[1] zero = {0}, int64[1] last_axis = {2}"
+    return f"""{HEAD} (int64[batch, seq] input_ids, float[batch, frames, 4] encoder_hidden_states,
+        float[batch, past, 4] "past_key_values.0.decoder.key"{inputs}) =>
+      (float[batch, seq, 6] logits, float[batch, total, 4] "present.0.decoder.key"{output}) <{weights}> {{
+        {MERGED if kind == "merged" else "encoder_key = Mul(encoder_hidden_states, two)"}
+        x = Gather(table, input_ids)
+        "present.0.decoder.key" = Concat<axis = 1>("past_key_values.0.decoder.key", x)
+        axis = Constant<value_ints = [1]>()
+        own = ReduceSum("present.0.decoder.key", axis)
+        other = ReduceSum(encoder_key, axis)
+        h = Sub(other, own)
+        turned = Transpose<perm = [1, 0]>(table)
+        last = MatMul(h, turned)
+        far = Mul(x, zero)
+        width = ReduceSum(far, last_axis)
+        logits = Add(last, width)
+      }}"""
+
+
+@pytest.mark.parametrize("kind", ["merged", "unread"])
+def test_an_encoder_runs_once_and_its_keys_stay(kind: str, tmp_path: Path) -> None:
+    ports = "(float[batch, frames, 4] features) => (float[batch, frames, 4] last_hidden_state)"
+    encoder = f"{HEAD} {ports} {{ last_hidden_state = Neg(features) }}"
+    for role, model in (("encoder", encoder), ("decoder", decoder_text(kind))):
+        proto = onnx.parser.parse_model(model)
+        proto.graph.initializer.append(numpy_helper.from_array(TABLE, "table"))
+        (tmp_path / role).mkdir()
+        onnx.save(proto, tmp_path / role / "model.onnx")
+    package = onnx_nb.load(tmp_path)
+    assert isinstance(package, onnx_nb.types.Package)
+    assert list(package.models) == ["decoder", "encoder"]
+    tokens = [1]
+    for _ in range(6):
+        tokens.append(int((TABLE @ (-2 * FEATURES[0].sum(axis=0) - TABLE[tokens].sum(axis=0))).argmax()))
+    assert len(set(tokens)) > 2
+    feeds = {"features": FEATURES}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert onnx_nb.decode(package, [1], 6, feeds=feeds).tokens.tolist() == [tokens[1:]]
+        assert onnx_nb.check_cache(package, tokens, feeds=feeds).passed
+        c = onnx_nb.compare_decoding(package, tmp_path, [1, 2], 3, feeds=feeds)
+    assert "the logits differ by at most 0" in c.message
+    other = onnx_nb.compare_decoding(package, package, [1, 2], 3, feeds={"features": 3 * FEATURES})
+    assert [step.difference for step in other.steps] == [0] * len(other.steps)
+    with pytest.raises(onnx_nb.FeedError, match="encoder_hidden_states"):
+        onnx_nb.decode(package, [1], 2)
+    with pytest.raises(onnx_nb.FeedError, match="features"):
+        onnx_nb.decode(package, [1], 2, feeds={"sound": FEATURES})

@@ -796,9 +796,11 @@ def test_a_missing_file_is_answered_with_the_closest(tmp_path: Path) -> None:
             load(name)
 
 
-def test_a_folder_lists_its_models(tmp_path: Path) -> None:
+def test_a_folder_opens_its_model_or_lists_several(tmp_path: Path) -> None:
     saved(PROTO, tmp_path / "resnet50.onnx")
-    with pytest.raises(ModelFileError, match=r"is a folder\. Models in it: 'resnet50.onnx'"):
+    assert load(tmp_path).path == tmp_path / "resnet50.onnx"
+    saved(PROTO, tmp_path / "vgg.onnx")
+    with pytest.raises(ModelFileError, match=r"is a folder\. Models in it: 'resnet50.onnx', 'vgg.onnx'"):
         load(tmp_path)
 
 
