@@ -29,11 +29,17 @@ class ModuleScopes:
     """Scopes of the recorded calls and of the nodes of the main graph; a call and its nodes have the same scope."""
 
     def __init__(self, recording: Recording, graph: Graph) -> None:
-        key = "pkg.torch.onnx.name_scopes"
         nodes = graph.model.proto.graph.node
-        texts = [next((entry.value for entry in node.metadata_props if entry.key == key), None) for node in nodes]
-        by_path = any(text is not None for text in texts)
-        if not by_path:  # the TorchScript exporter wrote the names into the names of the nodes
+        paths, names = (
+            [next((entry.value for entry in node.metadata_props if entry.key == key), None) for node in nodes]
+            for key in ("pkg.torch.onnx.name_scopes", "pkg.onnxscript.name_scopes")
+        )
+        by_path = any(text is not None for text in paths)
+        if by_path:
+            texts = paths
+        elif any(text is not None for text in names):  # mobius writes the name of each submodule within the one above
+            texts = [text and "/".join(a or b for a, b in _QUOTES.findall(text)) for text in names]
+        else:  # the TorchScript exporter wrote the names into the names of the nodes
             texts = [name.rpartition("/")[0] if "/" in name else None for name in graph.names[: graph.main_count]]
         self._labels = [[] if by_path else (text or "").removeprefix("/").split("/") for text in texts]
         self.of_call: list[Scope] = []

@@ -297,7 +297,8 @@ def _scalars(net: Editor, op: Op) -> str | None:
             continue
         scalar = net.new_value(name, op.subgraph, tensor_kind(net.dtype(value), ()))
         first = net.new_constant(np.asarray([0], np.int64), f"{name}_axes")
-        net.add([op], "Squeeze", [value, first], [scalar], name=f"{op.name}_scalar" if op.name else "", before=True)
+        label = f"{op.name}_scalar_{slot}" if op.name else ""
+        net.add([op], "Squeeze", [value, first], [scalar], name=label, before=True)
         net.set_input(op, slot, scalar)
     return "its inputs must be scalars" if slots else None
 

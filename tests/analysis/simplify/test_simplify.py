@@ -448,6 +448,10 @@ def test_a_range_of_vectors_runs_once_their_shapes_are_known() -> None:
     s = onnx_nb.simplify(parsed(text), check_n=0)
     assert {change.rule for change in s.changes} == {"scalars_for_range"}
     assert session.run(s.model, {"n": np.array([3])})["y"].tolist() == [0, 1, 2]
+    # two of them: each Squeeze has a name of its own, which onnxruntime asks for
+    two = "g (int64[1] m, int64[1] n) => (int64[k] y) <int64 one = {1}> { [range] y = Range(m, n, one) }"
+    s = onnx_nb.simplify(parsed(two), check_n=0)
+    assert session.run(s.model, {"m": np.array([2]), "n": np.array([4])})["y"].tolist() == [2, 3]
     scalars = "g (int64 n) => (int64[k] y) <int64 z = {0}, int64 one = {1}> { y = Range(z, n, one) }"
     assert not onnx_nb.simplify(parsed(scalars)).changes
 
