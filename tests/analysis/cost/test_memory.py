@@ -15,6 +15,7 @@ import pytest
 from onnx_nb import costs, load, random_feeds, summarize
 from onnx_nb.analysis.graph.operators import names_where
 from tests import models
+from tests.analysis.generate import packages
 
 
 def allocated(path: Path, folder: Path) -> tuple[int, dict[str, tuple[int, ...]]]:
@@ -140,6 +141,19 @@ def test_the_bytes_of_a_cache_are_those_of_its_arrays() -> None:
 
 def test_a_model_without_past_has_no_cache() -> None:
     assert costs(onnx.parser.parse_model(CHAIN % ", ".join(["1"] * 100))).caches == ()
+
+
+def test_a_head_size_that_only_the_attention_knows() -> None:
+    """As onnxruntime-genai's builder declares caches: the last axis is a symbol."""
+    model = packages.decoder(2)
+    (cache,) = costs(model).caches
+    assert cache.length == "past_sequence_length"
+    assert cache.bytes_per_token == 2 * 2 * packages.KV_HEADS * packages.HEAD * 4
+    # a window has as many slots after a step as before it
+    window = packages.decoder(2, window=8)
+    shapes = {"batch_size": 1, "sequence_length": 1, "total_sequence_length": 9, "past_sequence_length": 8}
+    shapes |= {"past_sliding_length": 8, "kv_cache_dim": packages.HEAD}
+    assert costs(window, shapes).unknown == ()
 
 
 def test_a_message_names_the_node_at_the_peak_if_it_has_a_name() -> None:

@@ -55,6 +55,19 @@ def test_a_package_needs_no_feeds_and_is_sound(sound: onnx.ModelProto, module: A
     assert "fused with the next operator" in last.reason
 
 
+def test_submodules_may_be_named_in_metadata_alone(sound: onnx.ModelProto, module: Any) -> None:
+    """As in packages of mobius, whose fused nodes are called "node_…"."""
+    renamed = onnx.ModelProto()
+    renamed.CopyFrom(sound)
+    for number, node in enumerate(renamed.graph.node):
+        scopes = node.name.split("/")[:-1] or [""]
+        node.metadata_props.add(key="pkg.onnxscript.name_scopes", value=repr(scopes))
+        node.name = f"node_{number}"
+    first, second = (onnx_nb.compare_torch(module, torch.tensor([IDS]), model=model) for model in (sound, renamed))
+    assert second.first_divergent() is None
+    assert [(p.name, p.candidate) for p in second.points] == [(p.name, p.candidate) for p in first.points]
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_a_fault_in_a_fused_node_is_named_where_it_is(name: str, sound: onnx.ModelProto, module: Any) -> None:
     wrong = onnx.ModelProto()
