@@ -57,6 +57,8 @@ def _table() -> tuple[dict[str, list[str]], dict[str, tuple[frozenset[str], froz
 
 
 _SETS, _EXPORTS = _table()
+_LAST: Final = frozenset().union(*(last for last, _ in _EXPORTS.values()))
+"""Operators that the table has as the last node of an operation."""
 _NEUTRAL, IDENTITIES, MATRICES, _RESHAPES, _EXPANDS = (
     frozenset(_SETS[f"${name}"]) for name in ("neutral", "identities", "matrices", "reshapes", "expands")
 )
@@ -102,7 +104,7 @@ def _ends(function: str, op: str) -> float:
     if (ops is not None and op in ops[0]) or (op in names_where("attends") and plain_name(function) in _RESHAPES):
         return 0.0
     has_name = op.lower() in name or name in op.lower()
-    if has_name and (ops is None or len(name) > 2):
+    if has_name and (ops is None or (len(name) > 2 and op not in _LAST)):  # a mul is no MatMul
         return 0.0
     if op == "Identity":  # in place of another node: more than without a node, less than an added Identity besides
         return OMITTED_COST + 0.8 * ADDED_COST if is_layout(function) else MISPLACED_COST + 0.5 * ADDED_COST

@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 HEADS, KV_HEADS, HEAD, HIDDEN, INNER, VOCABULARY, POSITIONS = 4, 2, 16, 32, 48, 60, 64
@@ -115,6 +116,20 @@ def decoder(layers: int = 2, *, window: int = 0, seed: int = 0, hidden: int = HI
     graph = helper.make_graph(nodes, "decoder", inputs, outputs, weights)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def four_bits(model: onnx.ModelProto, exclude: Sequence[str] = (), level: int = 4) -> onnx.ModelProto:
+    """Return a decoder in four bits, as onnxruntime's quantizer makes it."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+
+    settings = DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=True, accuracy_level=level)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    quantizer = MatMulNBitsQuantizer(copy, nodes_to_exclude=list(exclude), algo_config=settings)
+    quantizer.process()
+    result = quantizer.model.model
+    assert isinstance(result, onnx.ModelProto)
+    return result
 
 
 def write(folder: Path, model: onnx.ModelProto | None = None, **configuration: Any) -> Path:

@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 
 import onnx_nb
 from tests.analysis.generate import packages
@@ -21,13 +20,7 @@ STEPS = 6
 
 
 def four_bits(exclude: Sequence[str] = (), level: int = 4) -> onnx.ModelProto:
-    """Return the decoder in four bits, as onnxruntime's quantizer makes it."""
-    settings = DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=True, accuracy_level=level)
-    quantizer = MatMulNBitsQuantizer(packages.decoder(3), nodes_to_exclude=list(exclude), algo_config=settings)
-    quantizer.process()
-    model = quantizer.model.model
-    assert isinstance(model, onnx.ModelProto)
-    return model
+    return packages.four_bits(packages.decoder(3), exclude, level)
 
 
 def divergence(candidate: onnx_nb.types.ModelLike) -> float:
