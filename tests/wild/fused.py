@@ -2,8 +2,8 @@
 
 Each package that the builder makes, with the module that it was made of; the module's token ids are all that is given.
 Prints what is said, and how many of the module's values have a tensor. Then a quarter of each weight of a layer in
-float32 is changed, one weight after another, and the layer has to be named. The exit status is 1 if something is said to
-differ in a package in four bits, or in one whose logits are the module's, or if a layer is not named.
+float32 is changed, one weight after another, and the layer has to be named. The exit status is 1 if something is said
+to differ in a package in four bits, or in one whose logits are the module's, or if a layer is not named.
 """
 
 from __future__ import annotations

@@ -78,36 +78,6 @@ def test_four_bits_are_paired_as_float_is_and_raise_no_alarm(sound: onnx.ModelPr
     assert any(isolated(point) > 0.03 for point in second.points), "four bits are seen"
 
 
-def test_a_product_of_matrices_is_no_mul() -> None:
-    """The norm's own mul has no node in a fused norm, and is not the projection before it, which is named otherwise."""
-
-    class Norm(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def forward(self, x: Any) -> Any:
-            return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)) * 2.0
-
-    class Attention(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.o_proj = torch.nn.Linear(8, 8, bias=False)
-
-        def forward(self, x: Any) -> Any:
-            return self.o_proj(x.tanh())
-
-    net = torch.nn.Sequential(Attention(), Norm()).eval()
-    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
-        g (float[1,8] x) => (float[1,8] y) <float[8] w = {2,2,2,2,2,2,2,2}> {
-          ["/0/Tanh"] t = Tanh(x)
-          ["/0/o/MatMul"] o = MatMul(t, weight)
-          ["/1/LayerNorm"] y = SimplifiedLayerNormalization<axis = -1, epsilon = 1e-6>(o, w)
-        }""")
-    matrix = net[0].o_proj.weight.detach().numpy().T
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(matrix), "weight"))
-    recording = onnx_nb.record(net, (torch.ones(1, 8),))
-    tensors = {(match.path, match.output): match.tensor for match in onnx_nb.align(recording, model).matches}
-    assert tensors["1", ""] == "y"
-    assert "o" not in {tensor for (path, _), tensor in tensors.items() if path == "1"}
-
-
 @pytest.mark.parametrize("name", PLACES)
 def test_a_fault_in_a_fused_node_is_named_where_it_is(name: str, sound: onnx.ModelProto, module: Any) -> None:
     wrong = onnx.ModelProto()

@@ -13,6 +13,7 @@ import pytest
 
 import onnx_nb
 from onnx_nb import AlignmentError, FeedError, ModelFileError, export, record
+from onnx_nb.analysis.pytorch import operations
 from onnx_nb.analysis.pytorch.align import Alignment, align
 from onnx_nb.analysis.pytorch.side import feeds_of
 from onnx_nb.types import Graph
@@ -182,3 +183,9 @@ def test_functions_of_a_forward_have_their_tensor_and_no_match_is_wrong(name: st
     if name == "resnet":
         assert {match.function for match in functions} == {"add_"}
         assert {match.source.partition(":")[0] for match in functions} == {"modeling_resnet.py"}
+
+
+def test_no_operation_ends_at_a_node_of_another_that_only_its_name_resembles() -> None:
+    """A mul is no MatMul, in four bits or not; a gelu may be a FastGelu, which no row of the table has."""
+    assert not np.isfinite([operations._ends("mul", op) for op in ("MatMul", "MatMulNBits", "FusedMatMul")]).any()
+    assert [operations._ends(*pair) for pair in (("linear", "MatMulNBits"), ("gelu", "FastGelu"))] == [0, 0]
