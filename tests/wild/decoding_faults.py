@@ -19,6 +19,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import onnx_nb
+from tests.analysis.generate import packages
 from tests.wild import collection
 
 LAYERS = 6
@@ -83,6 +84,34 @@ def epsilon(model: onnx.ModelProto, layer: int) -> None:
     attribute(node, "epsilon", 1e-5)
 
 
+def late(model: onnx.ModelProto, layer: int) -> None:
+    """Write the cache a token too late: the first slot is empty, and the last token is lost."""
+    pads = np.array([0, 0, 1, 0, 0, 0, -1, 0], np.int64)
+    model.graph.initializer.append(numpy_helper.from_array(pads, "one_token"))
+    node = attention(model, layer)
+    for slot in (1, 2):
+        name, node.output[slot] = node.output[slot], f"early.{slot}"
+        model.graph.node.append(helper.make_node("Pad", [f"early.{slot}", "one_token"], [name]))
+
+
+def no_norm(model: onnx.ModelProto, layer: int) -> None:
+    """Let the MLP read the stream itself in place of its norm."""
+    norms = (f"/model/layers.{layer}/{name}_layernorm/output_0" for name in ("pre_feedforward", "post_attention"))
+    makers = {output: node for node in model.graph.node for output in node.output}
+    norm = next(makers[name] for name in norms if name in makers)
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            if name == norm.output[0]:
+                node.input[place] = norm.output[3]
+
+
+def one_block(array: Any) -> Any:
+    """Return scales of blocks, one of them half as large again."""
+    copy = array.copy()
+    copy.reshape(-1)[7] *= 1.5
+    return copy
+
+
 def one_element(array: Any) -> Any:
     """Return an array with one element off by 5%."""
     copy = array.copy()
@@ -108,9 +137,11 @@ def faults() -> list[tuple[str, int, str, Plant]]:
             (window, "window of 12 tokens"),
             (epsilon, "norm"),
             (forgotten, "its past"),
+            (late, "its past"),
         )
         for plant, word in plants:
-            found.append((half, int(plant is forgotten), word, functools.partial(plant, layer=layer)))
+            found.append((half, int(word == "its past"), word, functools.partial(plant, layer=layer)))
+        found.append((f"layer {layer} mlp", 0, "mlp", functools.partial(no_norm, layer=layer)))
         for place, part, word, change in (
             (half, "input_layernorm.weight", "norm", one_element),
             (half, "attn.o_proj.MatMul.weight", "output projection", larger),
@@ -121,6 +152,23 @@ def faults() -> list[tuple[str, int, str, Plant]]:
         plant = functools.partial(swapped, first=first, second=second)
         found.append((f"layer {first} attention", 1, "its past", plant))
     return found
+
+
+def faults_in_four_bits() -> list[tuple[str, int, str, Plant]]:
+    """Return what is planted into a decoder in four bits: the scale of one block."""
+    return [
+        (
+            f"layer {layer} {half}",
+            0,
+            "",
+            functools.partial(weight, name=f"model.layers.{layer}.{name}", change=one_block),
+        )
+        for layer in range(LAYERS)
+        for half, name in (
+            ("attention", "attn.o_proj.MatMul.weight_scales"),
+            ("mlp", "mlp.down_proj.MatMul.weight_scales"),
+        )
+    ]
 
 
 def main() -> int:
@@ -135,16 +183,20 @@ def main() -> int:
         kind: Any = transformers.AutoModelForCausalLM
         module = kind.from_pretrained(folder / "checkpoint", attn_implementation="eager")
         module = module.float().eval()
-        sound = onnx.load(Path(folder, "fp32", "model.onnx"))
-        c = onnx_nb.compare_decoding(module, sound, steps=8)
-        alarms += c.first_fault is not None
-        sys.stdout.write(f"{name}, sound: {c.message}\n")
-        for number, (half, step, word, plant) in enumerate(faults()):
+        in_float = onnx.load(Path(folder, "fp32", "model.onnx"))
+        in_four_bits = packages.four_bits(in_float)
+        for reference, sound in ((module, in_float), (in_four_bits, in_four_bits)):
+            c = onnx_nb.compare_decoding(reference, sound, steps=64)
+            alarms += c.first_fault is not None
+            sys.stdout.write(f"{name}, sound: {c.message}\n")
+        plants = [(module, in_float, *fault) for fault in faults()]
+        plants += [(in_four_bits, in_four_bits, *fault) for fault in faults_in_four_bits()]
+        for number, (reference, sound, half, step, word, plant) in enumerate(plants):
             model = onnx.ModelProto()
             model.CopyFrom(sound)
             plant(model)
             try:
-                c = onnx_nb.compare_decoding(module, model, steps=8)
+                c = onnx_nb.compare_decoding(reference, model, steps=8)
             except onnx_nb.OnnxNbError:
                 totals["refused by onnxruntime"] += 1
                 continue
