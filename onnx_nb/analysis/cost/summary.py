@@ -15,7 +15,7 @@ from onnx_nb.analysis.cost.costs import Cost, Costs, costs
 from onnx_nb.analysis.formatting import path_text, plain_text, shape_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import ModelLike, load, outline_of, weights_of
+from onnx_nb.analysis.model.model import ModelLike, load, weights_of
 from onnx_nb.analysis.model.tensors import dtype_name, elements
 from onnx_nb.analysis.results import Displayed, Table
 
@@ -205,7 +205,7 @@ def with_costs(summary: Summary, totals: Costs) -> Summary:
 def outline(model: ModelLike) -> Summary:
     """Summarize a model without counting the cost of a run, which takes a second for large graphs."""
     source = load(model)
-    graph, proto = Graph.of(source), outline_of(source)
+    graph, proto = Graph.of(source), source.proto
     weights = list(weights_of(source).values())
     parameters: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()

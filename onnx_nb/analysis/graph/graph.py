@@ -26,7 +26,7 @@ from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Subgraph, may_ho
 from onnx_nb.analysis.graph.types import DeclaredTypes, ValueType
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.functions import Key, canonical, functions_of
-from onnx_nb.analysis.model.model import Model, ModelLike, cached, load, outline_of
+from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
 INFERENCE_LIMIT = 20_000
@@ -120,7 +120,7 @@ class Graph:
         self.model = model
         self.plain = plain or self
         """The graph without the nodes inside calls."""
-        self._outline = proto = outline_of(model)
+        proto = model.proto
         self.functions = plain.functions if plain else MappingProxyType(functions_of(proto))
         # imports of the model override those of its functions
         importers = [*(self.functions.values() if plain else ()), proto]
@@ -165,10 +165,6 @@ class Graph:
         """Return one of `nodes` without building the list, which takes a second for ten million nodes."""
         inner = number - self.main_count
         return self._inner_nodes[inner] if inner >= 0 else self.model.proto.graph.node[number]
-
-    def outline(self, number: int) -> onnx.NodeProto:
-        """Return one of `nodes`, perhaps without long lists in its attributes."""
-        return self.node(number) if number >= self.main_count else self._outline.graph.node[number]
 
     def weight(self, value: int) -> onnx.TensorProto | onnx.SparseTensorProto | onnx.AttributeProto | None:
         """Return the message with the value of an initializer or a Constant; None for other values."""

@@ -308,7 +308,7 @@ class TypeWalk:
 
     def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], declarations: tuple[int, ...]) -> int:
         """Add the case of a node that is the first of its kind, with some declared types of outputs."""
-        proto = self._graph.outline(node)
+        proto = self._graph.node(node)
         op, domain = self._graph.operators[self._op[node]]
         version = self._scopes[self._scope].get(domain, 0)
         inputs = tuple(self._types[kind] if kind >= 0 else None for kind in kinds)

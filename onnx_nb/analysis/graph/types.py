@@ -208,7 +208,7 @@ def weight_sizes(graph: Graph) -> tuple[Column, Column]:
     for node in np.flatnonzero(may_hold[graph.op_index]).tolist() if len(may_hold) else ():
         key = (graph.is_constant[node] and graph.attribute_bytes(node)) or node  # many Constants are equal
         if key not in sizes:
-            infos = [weight_info(*entry) for entry in tensors.constants_of(graph.outline(node))]
+            infos = [weight_info(*entry) for entry in tensors.constants_of(graph.node(node))]
             sizes[key] = sum(max(elements(info.shape), 0) for info in infos), sum(info.nbytes for info in infos)
         of_node[:, node] = sizes[key]
     count, nbytes = np.minimum(np.concatenate([of_value, of_node], axis=1), MOST)

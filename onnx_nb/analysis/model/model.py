@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import fnmatch
-import functools
 import itertools
 import os
 import re
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from onnx import ModelProto, SparseTensorProto, TensorProto
+from onnx import AttributeProto, ModelProto, SparseTensorProto, TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
@@ -66,8 +65,6 @@ else:
 
 
 T = TypeVar("T")
-Outline: TypeAlias = tuple[ModelProto, Callable[[], ModelProto]]
-"""A proto with tensors without values in place of the long lists in attributes, and what reads the whole one."""
 
 
 @known_arguments
@@ -174,26 +171,21 @@ class Model(Displayed, panel="graph.ModelView"):
     """
 
     def __init__(
-        self, proto: ModelProto | Outline, *, name: str, path: Path | None = None, storage: Storage | None = None
+        self, proto: ModelProto, *, name: str, path: Path | None = None, storage: Storage | None = None
     ) -> None:
-        if isinstance(proto, ModelProto):
-            self.proto = proto
+        self.proto: Final = proto
+        """ModelProto in which every large weight is external data. Do not change it."""
         self.name: Final = name
         """Name of the model in headings and messages."""
         self.path: Final = path
         """The file it was loaded from; ``None`` if it came from memory."""
-        self._internals = _Internals(storage or Storage(), name, None if isinstance(proto, ModelProto) else proto)
-
-    @functools.cached_property
-    def proto(self) -> ModelProto:
-        """ModelProto in which every large weight is external data. Do not change it."""
-        return cast("Outline", self._internals.outline)[1]()
+        self._internals = _Internals(storage or Storage(), name)
 
     def __repr__(self) -> str:
-        versions = {entry.domain: entry.version for entry in outline_of(self).opset_import}
+        versions = {entry.domain: entry.version for entry in self.proto.opset_import}
         others = ", ".join(f"{domain} {version}" for domain, version in list(versions.items())[:3])
         opset = versions.get("", versions.get("ai.onnx", others or "unknown"))
-        nodes = count_text(len(outline_of(self).graph.node), "node")
+        nodes = count_text(len(self.proto.graph.node), "node")
         return f"Model({shortened(self.name, 80)!r}, {nodes}, {bytes_text(self.nbytes)}, opset {opset})"
 
     @property
@@ -207,13 +199,13 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> load(onnx.parser.parse_model(text)).inputs
         (ValueInfo(name='x', dtype='float32', shape=('n', 3)),)
         """
-        infos = map(value_info, outline_of(self).graph.input)
+        infos = map(value_info, self.proto.graph.input)
         return tuple(info for info in infos if info.name not in self.initializers)
 
     @property
     def outputs(self) -> tuple[ValueInfo, ...]:
         """Name, dtype and shape of each output; the shape is ``None`` where the model does not declare it."""
-        return tuple(map(value_info, outline_of(self).graph.output))
+        return tuple(map(value_info, self.proto.graph.output))
 
     @property
     def nbytes(self) -> int:
@@ -232,7 +224,7 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> model.initializers["w"].shape, model.initializers["w"].nbytes
         ((1000,), 8000)
         """
-        graph = outline_of(self).graph
+        graph = self.proto.graph
         dense = (weight_info(plain_text(tensor.name), tensor) for tensor in graph.initializer)
         sparse = (weight_info(plain_text(tensor.values.name), tensor) for tensor in graph.sparse_initializer)
         return cached(self, TensorInfo, lambda: MappingProxyType({i.name: i for i in itertools.chain(dense, sparse)}))
@@ -392,29 +384,23 @@ class Model(Displayed, panel="graph.ModelView"):
 class _Internals:
     """State of a Model that only the package uses."""
 
-    def __init__(self, storage: Storage, name: str, outline: Outline | None = None) -> None:
-        self.storage, self.name, self.outline = storage, name, outline
+    def __init__(self, storage: Storage, name: str) -> None:
+        self.storage, self.name = storage, name
         self.label = name if name.isprintable() and len(name) <= 200 else quoted(name)
         self.lock = threading.RLock()
         self.cache: dict[object, Any] = {}
 
-    def __reduce__(self) -> tuple[type[_Internals], tuple[Storage, str, Outline | None]]:
-        return _Internals, (self.storage, self.name, self.outline)
+    def __reduce__(self) -> tuple[type[_Internals], tuple[Storage, str]]:
+        return _Internals, (self.storage, self.name)
 
 
 def _internals(model: Model) -> _Internals:
     return model._internals  # noqa: SLF001 (the one place)
 
 
-def outline_of(model: Model) -> ModelProto:
-    """Return the proto of a model without long lists in attributes, if that spares reading them."""
-    outline = _internals(model).outline
-    return model.proto if outline is None else outline[0]
-
-
 def weights_of(model: Model) -> Mapping[str, TensorInfo]:
     """Return type, size and location of every weight by name; see `tensors.all_weights`."""
-    return cached(model, weights_of, lambda: {n: weight_info(n, w) for n, w in all_weights(outline_of(model)).items()})
+    return cached(model, weights_of, lambda: {n: weight_info(n, w) for n, w in all_weights(model.proto).items()})
 
 
 def storage_of(model: Model) -> Storage:
@@ -466,6 +452,12 @@ def read_tensor(model: Model, weight: WeightProto, name: str) -> NDArray[Any]:
 
 def weight_info(name: str, weight: WeightProto) -> TensorInfo:
     """Return the name, type, shape, size and location of a weight; no value is read."""
+    if isinstance(weight, AttributeProto) and (entries := weight.floats or weight.ints or weight.strings):
+        # as a tensor, millions of them would take seconds
+        if weight.strings:
+            return TensorInfo(name, TensorProto.STRING, (len(entries),), sum(map(len, weight.strings)))
+        data_type, size = (TensorProto.FLOAT, 4) if weight.floats else (TensorProto.INT64, 8)
+        return TensorInfo(name, data_type, (len(entries),), size * len(entries))
     tensor = as_tensor(weight)
     if isinstance(tensor, SparseTensorProto):
         nbytes = weight_info(name, tensor.values).nbytes + weight_info(name, tensor.indices).nbytes
@@ -514,23 +506,13 @@ def _from_file(name: str, folder: Path | None) -> Model:
     usable = folder is None and path.name.isprintable() and len(PureWindowsPath(path.name).parts) == 1
     location = path.name if usable else f"{MEMORY}/file"
     title = path_text(path.name)
-    lists: list[int] = []
-    proto = _read(file, location, title, lists)
-    whole = functools.partial(_read, file, location, title)
-    storage = Storage({location: file}, folder=folder or path.parent, path=path)
-    return Model((proto, whole) if lists else proto, name=title, path=path, storage=storage)
-
-
-def _read(source: File, location: str, title: str, lists: list[int] | None = None) -> ModelProto:
-    """Parse the structure of a file; with ``lists``, without the long ones in attributes."""
-    label = quoted(str(source.path))
-    source.check(label)
     try:
-        with source.path.open("rb", buffering=0) as file:
-            content = wire.scan(cast("Any", file), location=location, name=title, lists=lists)
+        with path.open("rb", buffering=0) as stream:
+            content = wire.scan(cast("Any", stream), location=location, name=title)
     except OSError as error:
         raise ModelFileError(f"{label} cannot be read: {error.strerror or error}.") from error
-    return _parsed(content, title)
+    storage = Storage({location: file}, folder=folder or path.parent, path=path)
+    return Model(_parsed(content, title), name=title, path=path, storage=storage)
 
 
 def _from_bytes(data: bytes, folder: Path | None) -> Model:

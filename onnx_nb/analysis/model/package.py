@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, path_text, quoted
-from onnx_nb.analysis.model.model import Model, load, outline_of, storage_of
+from onnx_nb.analysis.model.model import Model, load, storage_of
 from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.model.storage import file_names
 from onnx_nb.analysis.model.tensors import attributes, listed
@@ -75,8 +75,7 @@ class Package(Model):
     def __init__(self, folder: Path, models: Mapping[str, Model], configuration: Mapping[str, Any]) -> None:
         role = next((role for role in _DECODERS if role in models), next(iter(models)))
         main = models[role]
-        outline = outline_of(main), lambda: main.proto
-        super().__init__(outline, name=main.name, path=main.path, storage=storage_of(main))
+        super().__init__(main.proto, name=main.name, path=main.path, storage=storage_of(main))
         self.folder = folder
         self.models = MappingProxyType({**models, role: self})
         self.configuration = MappingProxyType(dict(configuration))
@@ -119,7 +118,7 @@ class Package(Model):
     def _sizes(self) -> dict[str, set[int]]:
         """Return the sizes that the decoder has, by the words of `_SAID`."""
         sizes: dict[str, set[Any]] = {what: set() for what in _SAID}
-        nodes, weights = outline_of(self).graph.node, self.initializers
+        nodes, weights = self.proto.graph.node, self.initializers
         readers = {name: node for node in reversed(nodes) for name in node.input}
         for node in nodes:
             given = attributes(node) if node.op_type in _ATTENTIONS else {}
@@ -163,7 +162,7 @@ class Package(Model):
     def _still(self) -> Still:
         """Return the models, the configuration beside the graph, and the sizes of the caches."""
         models = [
-            (role, path_text(m.path.name if m.path else ""), f"{len(outline_of(m).graph.node):,}", bytes_text(m.nbytes))
+            (role, path_text(m.path.name if m.path else ""), f"{len(m.proto.graph.node):,}", bytes_text(m.nbytes))
             for role, m in self.models.items()
         ]
         statements = list(self.statements())
@@ -184,7 +183,7 @@ class Package(Model):
 
     def __repr__(self) -> str:
         sizes = (
-            f"{role}: {count_text(len(outline_of(m).graph.node), 'node')}, {bytes_text(m.nbytes)}"
+            f"{role}: {count_text(len(m.proto.graph.node), 'node')}, {bytes_text(m.nbytes)}"
             for role, m in self.models.items()
         )
         return f"Package({path_text(self.folder.name)!r}, {'; '.join(sizes)})"

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import functools
 import io
-import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 from google.protobuf.message import Message
-from onnx import AttributeProto, TensorProto
+from onnx import TensorProto
 
 from onnx_nb.analysis.errors import ModelFileError
 
@@ -36,7 +35,7 @@ _ZEROS: Final = bytes(_COPY_BYTES)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MODEL_WIRE_TYPES: Final = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _MODEL_GRAPH, _MODEL_OPSET_IMPORT = 7, 8
-_GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_ATTRIBUTE = 1, 5, 5
+_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _NODE_TAG: Final = _GRAPH_NODE << 3 | _BYTES
 _INITIALIZER_TAG: Final = _GRAPH_INITIALIZER << 3 | _BYTES
 _SMALL_TAGS: Final = frozenset((_INITIALIZER_TAG, 13 << 3 | _BYTES))
@@ -55,20 +54,13 @@ _LAID_OUT_LIKE_RAW: Final = {
 }
 
 
-_LIST: Final = 1 << 20
-"""Bytes; shorter lists in attributes stay."""
-_FLOATS, _INTS, _STRINGS = 7 << 3 | _FIXED32, 8 << 3 | _VARINT, 9 << 3 | _BYTES
-_LISTS: Final = {_FLOATS: TensorProto.FLOAT, _INTS: TensorProto.INT64, _STRINGS: TensorProto.STRING}
-"""Tag of each entry of a list in an attribute → element type of the same values in a tensor."""
-
-
-def scan(source: BinaryIO | bytes, *, location: str, name: str = "model", lists: list[int] | None = None) -> bytes:
-    """Return a serialized ModelProto without its large weights, which are not read; with ``lists`` see `_outline`."""
+def scan(source: BinaryIO | bytes, *, location: str, name: str = "model") -> bytes:
+    """Return a serialized ModelProto without its large weights, which are not read."""
     window = Window(source, name)
     if window.size == 0:
         raise ModelFileError(f"{name} is empty.", advice="Export or download the model again.")
     try:
-        return _scan_model(window, location, lists)
+        return _scan_model(window, location)
     except NotProtobufError as error:
         kind = _kind_of(window.read(0, min(512, window.size)))
         if kind:
@@ -257,10 +249,8 @@ def _joined(window: Window, parts: list[_Part]) -> list[Part]:
 _Replace: TypeAlias = Callable[[int, int], list[_Part] | None]
 
 
-def _graph_parts(
-    window: Window, position: int, end: int, threshold: int, replace: Mapping[int, _Replace]
-) -> list[_Part]:
-    """Return the parts of a graph in which weights of ``threshold`` bytes, or long nodes, may be replaced by others."""
+def _graph_parts(window: Window, position: int, end: int, threshold: int, replace: _Replace) -> list[_Part]:
+    """Return the parts of a graph in which weights of ``threshold`` bytes may be replaced by others."""
     graph: list[_Part] = []
     while position < end:
         start = position
@@ -270,11 +260,11 @@ def _graph_parts(
             raise NotProtobufError(f"a node or weight goes on to byte {position}, but the graph ends at {end}")
         if position == start:
             number, wire_type, _, payload, position = next(window.fields(start, end))
-            if number in replace and wire_type == _BYTES and position - payload >= threshold:
-                content = replace[number](payload, position)
+            if number == _GRAPH_INITIALIZER and wire_type == _BYTES and position - payload >= threshold:
+                content = replace(payload, position)
         last = graph[-1] if graph else None
         if content is not None:
-            graph += _message(number, content)
+            graph += _message(_GRAPH_INITIALIZER, content)
         elif isinstance(last, tuple) and last[1] == start:
             graph[-1] = last[0], position
         else:
@@ -282,7 +272,7 @@ def _graph_parts(
     return graph
 
 
-def _scan_model(window: Window, location: str, lists: list[int] | None) -> bytes:
+def _scan_model(window: Window, location: str) -> bytes:
     model: list[_Part] = []
     graphs = opsets = ir_version = 0
     for number, wire_type, start, payload, end in window.fields(0, window.size):
@@ -293,9 +283,7 @@ def _scan_model(window: Window, location: str, lists: list[int] | None) -> bytes
             raise NotProtobufError(f"byte {start} is not a field of a ModelProto")
         if number == _MODEL_GRAPH:
             graphs += 1
-            strip: dict[int, _Replace] = {_GRAPH_INITIALIZER: functools.partial(_stripped, window, location)}
-            if lists is not None:
-                strip[_GRAPH_NODE] = functools.partial(_outline, window, lists)
+            strip = functools.partial(_stripped, window, location)
             model += _message(_MODEL_GRAPH, _graph_parts(window, payload, end, THRESHOLD, strip))
             continue
         opsets += number == _MODEL_OPSET_IMPORT
@@ -347,49 +335,6 @@ def _stripped(window: Window, location: str, position: int, end: int) -> list[_P
     return [*tensor, reference.SerializeToString()]
 
 
-def _outline(window: Window, lists: list[int], position: int, end: int) -> list[_Part] | None:
-    """Return a node with tensors in place of long lists in its attributes; their positions are added to ``lists``."""
-    node: list[_Part] = []
-    for count, (number, _, start, payload, stop) in enumerate(window.fields(position, end)):
-        if count > _TENSOR_FIELDS:
-            return None
-        node.append((start, stop))
-        if number != _NODE_ATTRIBUTE or stop - payload < _LIST:
-            continue
-        tags = ((n << 3 | kind, at) for n, kind, at, _, _ in itertools.islice(window.fields(payload, stop), 4))
-        tag, begin = next((pair for pair in tags if pair[0] in _LISTS), (0, 0))
-        ending = window.read(stop - 3, stop)  # the field behind the list: the type of the attribute
-        length = _list_length(window, tag, begin, stop - 3) if tag and ending[:2] == b"\xa0\x01" else 0
-        if length:
-            nbytes = {_FLOATS: 4 * length, _INTS: 8 * length, _STRINGS: stop - 3 - begin - 2 * length}[tag]
-            tensor = TensorProto(dims=[length], data_type=_LISTS[tag], data_location=TensorProto.EXTERNAL)
-            tensor.external_data.add(key="length", value=str(nbytes))
-            node[-1:] = _message(number, [(payload, begin), AttributeProto(t=tensor).SerializeToString(), ending])
-            lists.append(begin)
-    return node
-
-
-def _list_length(window: Window, tag: int, position: int, end: int) -> int:
-    """Count the entries of a list in an attribute without decoding them; 0 if there is more among them."""
-    count = 0
-    while position < end:
-        data = rest = window.read(position, min(position + _LARGEST_READ // 5 * 5, end))
-        if tag == _STRINGS:
-            for _ in range(8):  # trees have few distinct ones
-                entry = rest[: 2 + rest[1]] if len(rest) > 1 and rest[0] == tag else b"  "
-                if len(entry) == 2 + entry[1] < 130:
-                    count, rest = count + rest.count(entry), rest.replace(entry, b"")
-        else:  # the last byte of a varint, as a tag, is the only one below 128
-            last = data[::5] if tag == _FLOATS else data.translate(None, bytes(range(128, 256)))
-            tags = last if tag == _FLOATS else last[count % 2 :: 2]
-            count += len(last)
-            rest = b"" if tags.count(tag) == len(tags) else data
-        if len(rest) > 129 or rest is data:
-            return 0
-        position += len(data) - len(rest)
-    return count // 2 if tag == _INTS else count
-
-
 def splice(proto: bytes, weight_of: Callable[[TensorProto], Streamed | None]) -> list[Part]:
     """Put weights back into a stripped proto."""
     window = Window(proto, "the proto")
@@ -409,7 +354,7 @@ def splice(proto: bytes, weight_of: Callable[[TensorProto], Streamed | None]) ->
     model: list[_Part] = []
     for number, _, start, payload, end in window.fields(0, window.size):
         if number == _MODEL_GRAPH:
-            model += _message(_MODEL_GRAPH, _graph_parts(window, payload, end, 0, {_GRAPH_INITIALIZER: spliced}))
+            model += _message(_MODEL_GRAPH, _graph_parts(window, payload, end, 0, spliced))
         else:
             model.append((start, end))
     return _joined(window, model)

@@ -19,7 +19,7 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.types import ValueType, weight_sizes
-from onnx_nb.analysis.model.model import ModelLike, cached, label_of, load, outline_of, storage_of
+from onnx_nb.analysis.model.model import ModelLike, cached, label_of, load, storage_of
 from onnx_nb.analysis.model.protofields import Spans, sorted_unique
 from onnx_nb.analysis.model.tensors import as_tensor, dtype_name
 from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
@@ -75,7 +75,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     }
     arrays |= _differences(graph, tree, arrays, table)
     arrays |= {name: arrays[name].astype(np.min_scalar_type(int(arrays[name].max(initial=0)))) for name in _NARROW}
-    proto = outline_of(graph.model)
+    proto = graph.model.proto
     producer = (plain_text(proto.producer_name), plain_text(proto.producer_version))
     meta = {
         "version": VERSION,
