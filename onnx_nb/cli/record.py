@@ -1,13 +1,10 @@
-"""A result as JSON, as docs/json.md describes it, and the JSON schema of all verbs."""
+"""A result as JSON, as docs/json.md describes it."""
 
 from __future__ import annotations
 
-import inspect
 import math
-import sys
-from collections.abc import Mapping, Sequence
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -55,31 +52,29 @@ _OBJECTS: Final[Mapping[type, str]] = {
 }
 """Class → its fields in JSON, each with the name of the attribute if that is another."""
 
-_MODEL: Final = {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int}
-_VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
-    "summary": (Summary, "summary", {"opsets": dict[str, int], "problems": list[dict[str, str]]}),
-    "extract": (None, "submodel", _MODEL),
-    "reduce": (Reduction, "reduction", _MODEL),
-    "simplify": (Simplification, "s", {}),
-    "edit": (Edit, "e", {}),
-    "diff": (Diff, "d", {}),
-    "compare": (Comparison, "c", {"first_divergent": str | None, "failed": list[str] | None, "points": list[object]}),
-    "capture": (None, "capture", {"feeds": int, "random": str, "values": list[object]}),
-    "audit": (Audit, "audit", {}),
-    "show": (None, "page", {"page": str}),
-    "report": (None, "page", {"page": str}),
-    "profile": (Profile, "p", dict.fromkeys(("kernels", "operators", "scopes", "providers"), list[object])),
+_RESULTS: Final[Mapping[str, str]] = {
+    "summary": "summary",
+    "extract": "submodel",
+    "reduce": "reduction",
+    "simplify": "s",
+    "edit": "e",
+    "diff": "d",
+    "compare": "c",
+    "capture": "capture",
+    "audit": "audit",
+    "show": "page",
+    "report": "page",
+    "profile": "p",
 }
-"""Verb → class of its result and the variable that holds it, and the type of each field of `_more`."""
+"""Verb → the variable that holds its result."""
 _WRITING: Final = ("extract", "reduce", "simplify", "edit")
 """Verbs that write a file."""
 
 
 def record(command: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a verb made as plain JSON."""
-    kind, variable, _ = _VERBS[command]
-    result = variables.get(variable)
-    fields = {} if kind is None else _plain(result)
+    result = variables.get(_RESULTS[command])
+    fields = _plain(result) if type(result) in _OBJECTS else {}
     page = {"page": variables["page"]} if "page" in variables else {}
     file = {"file": variables.get("file")} if command in _WRITING else {}
     return {**head(command), **fields, **_plain({**_more(command, result, variables), **file, **page})}
@@ -129,80 +124,3 @@ def _fields(kind: type) -> list[tuple[str, str]]:
     """Return the fields of a class in JSON and the attributes that they are."""
     pairs = (text.partition("=") for text in _OBJECTS[kind].split())
     return [(name, attribute or name) for name, _, attribute in pairs]
-
-
-# --- schema ---------------------------------------------------------------------------------------------------------
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON schema (2020-12) of what ``onnx-nb --json`` prints, from the annotations of the results.
-
-    Examples
-    --------
-    >>> schema()["$defs"]["extract"]["required"]
-    ['format', 'command', 'onnx_nb', 'inputs', 'outputs', 'nodes', 'bytes', 'file']
-    """
-    results = [kind for kind, _, _ in _VERBS.values()]
-    text, cell = {"type": "string"}, [bool, str, float, None, list[str], list[int]]
-    definitions: dict[str, Any] = {
-        "number": {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]},
-        "row": {"type": "object", "additionalProperties": {"anyOf": [_schema_of(kind) for kind in cell]}},
-        **{kind.__name__: _object(_types(kind)) for kind in _OBJECTS if kind not in results},
-    }
-    for verb, (kind, _, more) in _VERBS.items():
-        file = {"file": str | None} if verb in _WRITING else {}
-        definitions[verb] = _object({**(_types(kind) if kind else {}), **more, **file}, verb)
-        definitions[verb]["properties"]["page"] = text
-    parts = {verb: {"anyOf": [_reference(verb), {"type": "null"}]} for verb in ("summary", "diff", "compare", "audit")}
-    what = Literal["added", "removed", "changed"]
-    model = _object({"path": str, "what": what, "ok": bool, "error": str | None, "excesses": list[str]})
-    model = {**model, "properties": model["properties"] | parts, "required": [*model["required"], *parts]}
-    changes = _object({"base": str, "models": list[Any]}, "changes")
-    changes["properties"]["models"]["items"] = model
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "What onnx-nb --json prints",
-        "oneOf": [_reference(verb) for verb in (*_VERBS, "changes")],
-        "$defs": {**definitions, "changes": changes},
-    }
-
-
-def _object(types: Mapping[str, Any], command: str = "") -> dict[str, Any]:
-    """Return the schema of an object with some fields; of a command, with its head."""
-    first: dict[str, Any] = {"format": {"const": FORMAT}, "command": {"const": command}, "onnx_nb": {"type": "string"}}
-    properties = (first if command else {}) | {name: _schema_of(kind) for name, kind in types.items()}
-    return {"type": "object", "additionalProperties": False, "required": [*properties], "properties": properties}
-
-
-def _types(kind: type) -> dict[str, Any]:
-    """Return the type of each field of a class, from the annotations of its attributes and properties."""
-    names = {class_.__name__: class_ for class_ in _OBJECTS} | {"Mapping": Mapping, "Sequence": Sequence}
-    hints: dict[str, Any] = {}
-    for name, attribute in _fields(kind):
-        member = inspect.getattr_static(kind, attribute, None)
-        getter = getattr(member, "fget", getattr(member, "func", None))
-        text = getter.__annotations__["return"] if getter else inspect.get_annotations(kind)[attribute]
-        holder = SimpleNamespace(__annotations__={name: text})
-        hints |= get_type_hints(holder, {**names, **vars(sys.modules[kind.__module__])})
-    return hints
-
-
-def _schema_of(kind: Any) -> dict[str, Any]:
-    """Return the schema of a type; of a row of a table, ``object``, that of its cells."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return {"enum": list(arguments)}
-    if origin in (Union, UnionType):
-        return {"anyOf": [_schema_of(argument) for argument in arguments]}
-    if origin in (list, tuple, Sequence):
-        return {"type": "array", "items": _schema_of(arguments[0])}
-    if origin in (dict, Mapping):
-        return {"type": "object", "additionalProperties": _schema_of(arguments[1])}
-    if kind in _OBJECTS or kind in (float, object):
-        return _reference("number" if kind is float else "row" if kind is object else kind.__name__)
-    names = {str: "string", int: "integer", bool: "boolean", NoneType: "null", None: "null"}
-    return {"type": names[kind]} if kind in names else {}
-
-
-def _reference(name: str) -> dict[str, Any]:
-    return {"$ref": f"#/$defs/{name}"}

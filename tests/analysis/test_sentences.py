@@ -91,7 +91,7 @@ def texts(result: Any) -> Iterator[str]:
             widget.close()
     verb = VERBS.get(type(result))
     if verb and verb != "reduce":
-        variable = record._VERBS[verb][1]
+        variable = record._RESULTS[verb]
         json.dumps(record.record(verb, {variable: result}), allow_nan=False)
         blocks = document.BLOCKS[verb]({variable: result})
         yield from (block.text for block in blocks if isinstance(block, document.Text))

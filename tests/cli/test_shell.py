@@ -26,13 +26,12 @@ import pytest
 
 import onnx_nb
 from onnx_nb.analysis.simplify import editor, known_graph, rounds
-from onnx_nb.cli.record import schema
 from onnx_nb.cli.shell import main, program
 from onnx_nb.cli.verbs import VERBS
-from tests import models
+from tests import json_schema, models
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 3] x) => (float[n, 3] z) '
-SCHEMA = schema()
+SCHEMA = json.loads(json_schema.FILE.read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -82,6 +81,10 @@ LINES = {
 def test_every_verb_is_tried_here() -> None:
     assert set(LINES) == set(VERBS)
     assert set(program.commands) == {*VERBS, "changes", "lab"}
+
+
+def test_the_schema_is_that_of_the_results() -> None:
+    assert json_schema.schema() == SCHEMA, "python -m tests.json_schema"
 
 
 @pytest.mark.parametrize("name", LINES)
