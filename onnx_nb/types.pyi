@@ -65,8 +65,8 @@ from onnx_nb.analysis.quantize.what_if import ExclusionCurve as ExclusionCurve
 from onnx_nb.analysis.quantize.what_if import ExclusionStep as ExclusionStep
 from onnx_nb.analysis.run.capture import Capture as Capture
 from onnx_nb.analysis.run.capture import NodeCost as NodeCost
+from onnx_nb.analysis.run.capture import NonFinite as NonFinite
 from onnx_nb.analysis.run.capture import Stop as Stop
-from onnx_nb.analysis.run.nonfinite import NonFinite as NonFinite
 from onnx_nb.analysis.run.statistics import Histogram as Histogram
 from onnx_nb.analysis.run.statistics import LogHistogram as LogHistogram
 from onnx_nb.analysis.run.statistics import Statistics as Statistics

@@ -16,7 +16,7 @@ import yaml
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import onnx_nb
-from onnx_nb.cli.budget import budget_of, read_budgets
+from onnx_nb.cli.changes import budget_of, read_budgets
 from tests.cli.test_ci import ROOT, git, run_action
 from tests.cli.test_shell import Ran
 

@@ -11,6 +11,7 @@ import concurrent.futures
 import dataclasses
 import fnmatch
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError
@@ -30,7 +32,6 @@ from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.results import Displayed, Moved, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_feeds
-from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
@@ -189,6 +190,42 @@ class Stop:
     """Label of the node that produced it, as ``Conv '/stem/Conv'``; empty for a graph input."""
     feed: int
     """Number of the feed, from 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class NonFinite:
+    """The first node that produced NaN or ±Inf from finite values."""
+
+    node: str
+    """Label of the node, as ``Log '/head/Log'``; empty if a graph input or weight holds the numbers."""
+    name: str
+    """Name of the tensor."""
+    statistics: Statistics
+    """Statistics of the tensor."""
+    inputs: Mapping[str, Statistics]
+    """Statistics of the node's inputs, weights included, as far as they were captured."""
+    arrays: Mapping[str, NDArray[Any]]
+    """Arrays of its inputs that were kept, and of weights."""
+
+    @property
+    def message(self) -> str:
+        """The node, the counts, and the ranges of its inputs."""
+        stats = self.statistics
+        counts = [(stats.nan, "NaN"), (stats.posinf, "Inf"), (stats.neginf, "−Inf")]
+        what = " and ".join(f"{count} {kind}" for count, kind in counts if count)
+        if not self.node:
+            return f"{quoted(self.name)} is given to the model with {what} of {stats.count} values."
+        message = f"{self.node} makes {what} of {stats.count} values in {quoted(self.name)}"
+        if not self.inputs:
+            return f"{message}."
+        read = []
+        for name, entry in itertools.islice(self.inputs.items(), 6):
+            span = f"{entry.min:g} … {entry.max:g}".replace("-", "−") if entry.finite else "no finite value"
+            read.append(f"{quoted(name)} ({span})")
+        return f"{message}, and its inputs are finite: {', '.join(read)}."
+
+    def __repr__(self) -> str:
+        return f"NonFinite({self.message})"
 
 
 _NUMBERS: Final = ("count", "min", "max", "mean", "std", "zeros", "nan", "posinf", "neginf")

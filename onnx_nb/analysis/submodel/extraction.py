@@ -28,8 +28,7 @@ from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
 from onnx_nb.analysis.model.tensors import attribute, constants_of
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes, scopes_around
-from onnx_nb.analysis.submodel.assembly import assemble, functions_of, main_value, weight_tensors, weights_of
-from onnx_nb.analysis.submodel.bodies import home_of
+from onnx_nb.analysis.submodel.assembly import assemble, functions_of, home_of, main_value, weight_tensors, weights_of
 
 FAR_MORE = 4
 """Factor; warn if a plan takes more than this times the nodes between inputs and outputs, plus 20."""

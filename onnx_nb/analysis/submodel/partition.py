@@ -28,8 +28,7 @@ from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.scopes.weights import weights_read
-from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value
-from onnx_nb.analysis.submodel.bodies import constant_weight
+from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, constant_weight, main_value
 from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes, not_a_tensor
 
 _SLACK: Final = 1.05

@@ -18,7 +18,7 @@ from onnx_nb.analysis.graph.operators import LONGEST, attribute_text, default_te
 from onnx_nb.analysis.model.model import ModelLike, load, weight_info
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION, Scopes, scopes
-from onnx_nb.analysis.submodel.bodies import of_body
+from onnx_nb.analysis.submodel.assembly import of_body
 from onnx_nb.analysis.submodel.extraction import nodes_of_scopes, ports
 from onnx_nb.analysis.view.overlays import Overlay, run_costs
 
