@@ -175,7 +175,7 @@ class _Walk:
         order = self._order(number)
         last = {value: len(order) for value in place.outputs.tolist() if value >= 0}
         for step, node in reversed(list(enumerate(order.tolist()))):
-            for value in (*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist()):
+            for value in graph.reads(node):
                 last.setdefault(value, step)
         buffer: dict[int, int] = {}  # value → the value whose memory it has
         starts: dict[int, int] = {}  # buffer → the step at which it is made

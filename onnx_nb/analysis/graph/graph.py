@@ -252,6 +252,14 @@ class Graph:
         """Return the values that a node produces, −1 where an optional one is omitted."""
         return self.out_value[self.out_ptr[node] : self.out_ptr[node + 1]]
 
+    def reads(self, node: int) -> list[int]:
+        """Return the values that a node reads, those of outer subgraphs that only its bodies read at the end."""
+        return [v for v in (*self.node_inputs(node).tolist(), *self.outer_values(node).tolist()) if v >= 0]
+
+    def results(self, node: int) -> list[int]:
+        """Return the values that a node produces."""
+        return [v for v in self.node_outputs(node).tolist() if v >= 0]
+
     def consumers(self, value: int) -> Ints:
         """Return the nodes that name a value among their inputs."""
         return self.consumer_node[self.consumer_ptr[value] : self.consumer_ptr[value + 1]]

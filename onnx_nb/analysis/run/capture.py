@@ -426,12 +426,12 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
     def _read_by(self, node: int, names: Mapping[int, str]) -> dict[str, Statistics]:
         graph = self._graph
         read: dict[str, Statistics] = {}
-        for value in dict.fromkeys([*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist()]):
+        for value in dict.fromkeys(graph.reads(node)):
             if value in self._partial.records:
                 stats = self._partial.records[value].settled()
                 if stats is not None:
                     read[names[value]] = stats
-            elif value >= 0 and graph.value_kind[value] == INITIALIZER and graph.value_subgraph[value] == 0:
+            elif graph.value_kind[value] == INITIALIZER and graph.value_subgraph[value] == 0:
                 name = graph.value_names[value]
                 read[name] = Statistics.of(self.model.tensor(name))
         return read

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -65,10 +65,7 @@ class Loop:
         self.dtypes = {name: numpy_dtype(kind.tensor_type.elem_type) for name, kind in input_types(model).items()}
         self.outputs = {info.name: info for info in model.outputs}
         self.states: dict[str, str] = dict(_states(self.inputs, self.outputs) if state is None else state)
-        for what, names, ends in (("input", self.states, self.inputs), ("output", self.states.values(), self.outputs)):
-            if unknown := [name for name in names if name not in ends]:
-                message = f"state names {listed(unknown)}, which is no {what} of {model.name}."
-                raise FeedError(message, advice=f"Its {what}s: {listed(ends)}.")
+        check_state(self.states, self.inputs, self.outputs, model.name)
         self.ids = next((name for name in IDS if name in self.inputs), "") or self._only_integer()
         """The input with the tokens; empty if there is none."""
         results = (name for name in self.outputs if name not in self.states.values())
@@ -199,6 +196,14 @@ class Loop:
         integers = [name for name, info in self.inputs.items() if info.dtype == "int64" and name not in self.states]
         plain = [name for name in integers if not re.search("mask|position|len|sr$|rate", name)]
         return plain[0] if len(plain) == 1 else ""
+
+
+def check_state(state: Mapping[str, str], inputs: Iterable[str], outputs: Iterable[str], label: str) -> None:
+    """Raise `FeedError` if a state names an input or output that a model has not."""
+    for what, names, ends in (("input", state, [*inputs]), ("output", state.values(), [*outputs])):
+        if unknown := [name for name in names if name not in ends]:
+            message = f"state names {listed(unknown)}, which is no {what} of {label}."
+            raise FeedError(message, advice=f"Its {what}s: {listed(ends)}.")
 
 
 def _states(inputs: Mapping[str, ValueInfo], outputs: Mapping[str, ValueInfo]) -> Iterator[tuple[str, str]]:

@@ -33,8 +33,9 @@ from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, available_memory, embed, references
-from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, listed, may_be_shape, numpy_dtype
+from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
+from onnx_nb.analysis.run.loop import check_state
 from onnx_nb.analysis.run.random_feeds import REFUSAL, on_random_feeds
 
 if TYPE_CHECKING:
@@ -150,13 +151,8 @@ def session(
     """
     source, states = load(model), dict(state or {})
     runner = _session_of(source, outputs, providers, optimize=optimize)
-    for what, names, ends in (
-        ("input", states, runner.get_inputs()),
-        ("output", states.values(), runner.get_outputs()),
-    ):
-        if unknown := set(names).difference(end.name for end in ends):
-            message = f"state names {listed(unknown)}, which is no {what} of {label_of(source)}."
-            raise FeedError(message, advice=f"Its {what}s: {listed(end.name for end in ends)}.")
+    inputs, results = ([end.name for end in ends] for ends in (runner.get_inputs(), runner.get_outputs()))
+    check_state(states, inputs, results, label_of(source))
     last: dict[str, Any] = {}
 
     def step(feeds: Any = None) -> dict[str, Any]:

@@ -579,16 +579,8 @@ def _execution_order(graph: Graph, subgraph: int, values: Collection[int], owner
     place = graph.subgraphs[subgraph]
     outputs = frozenset(v for v in place.outputs.tolist() if v >= 0) if subgraph else frozenset()
     nodes = graph.subgraph_order(subgraph).tolist()
-    in_value, in_ptr = graph.in_value.tolist(), graph.in_ptr[place.start : place.stop + 1].tolist()
-    reads = {}
-    for node in nodes:
-        at = node - place.start
-        reads[node] = [v for v in in_value[in_ptr[at] : in_ptr[at + 1]] if v >= 0]
-        if graph.bodies(node):
-            reads[node] += graph.outer_values(node).tolist()
-    out_value, out_ptr = graph.out_value.tolist(), graph.out_ptr[place.start : place.stop + 1].tolist()
-    spans = enumerate(itertools.pairwise(out_ptr), place.start)
-    makes = {node: [v for v in out_value[begin:end] if v >= 0] for node, (begin, end) in spans}
+    reads = {node: graph.reads(node) for node in nodes}
+    makes = {node: graph.results(node) for node in nodes}
     makers = {int(graph.producer[v]) for v in outputs.union(v for v in values if graph.value_subgraph[v] == subgraph)}
     # opened nodes read what their subgraphs read
     makers.update(node for node in owners if place.start <= node < place.stop)

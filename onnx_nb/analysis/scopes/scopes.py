@@ -198,7 +198,7 @@ class _AllScopes(_ScopeColumns):
             return a
 
         hidden = np.flatnonzero(graph.folded).tolist()
-        outputs = [(node, value) for node in hidden for value in graph.node_outputs(node).tolist() if value >= 0]
+        outputs = [(node, value) for node in hidden for value in graph.results(node)]
         readers = followers((node, reader) for node, value in outputs for reader in graph.consumers(value).tolist())
         # readers come before what they read
         for node in itertools.chain.from_iterable(strongly_connected(hidden, readers)):

@@ -49,7 +49,7 @@ def assemble(
     needs_all = source.ir_version < 4  # there every initializer must also be an input
     ports = [*inputs, *(weights if needs_all else ())]
     # one pass over everything that the file declares
-    results = {value for node in order for value in graph.node_outputs(node).tolist() if value >= 0}
+    results = {value for node in order for value in graph.results(node)}
     used_names = {names[value] for value in results.union(inputs, outputs)}
     infos = [info for info in (origin.value_info if declare else ()) if plain_text(info.name) in used_names]
     unknown = [value for value in (*ports, *outputs) if value not in declared_types]
@@ -316,8 +316,7 @@ def _of_body(model: Model, number: int) -> Model:
     body = graph.subgraphs[number]
     inner = {number, *(n for n in range(number + 1, len(graph.subgraphs)) if number in _around(graph, n))}
     nodes = range(body.start, body.stop)
-    columns = (column for node in nodes for column in (graph.node_inputs(node), graph.outer_values(node)))
-    read = itertools.chain.from_iterable(columns)
+    read = (value for node in nodes for value in graph.reads(node))
     values = dict.fromkeys(value for value in (*read, *body.outputs.tolist()) if value >= 0)
     outer = [value for value in values if int(graph.value_subgraph[value]) not in inner]
     weights = {value: tensor for value in outer if (tensor := constant_weight(graph, value)) is not None}

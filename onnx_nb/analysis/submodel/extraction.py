@@ -380,7 +380,7 @@ def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
     reads = (value for node in inside for value in flow.reads(node))
     inputs = dict.fromkeys(v for v in reads if flow.producer[v] not in members and flow.is_runtime(v))
     results = set(graph.outputs.tolist())
-    products = (value for node in inside for value in graph.node_outputs(node).tolist() if value >= 0)
+    products = (value for node in inside for value in graph.results(node))
     outputs = [v for v in products if v in results or any(reader not in members for reader in flow.readers(v))]
     return list(inputs), outputs
 

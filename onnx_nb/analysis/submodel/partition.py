@@ -328,8 +328,7 @@ def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int
     if constant.all():  # if no node depends on an input, only Constants move
         constant = graph.is_constant[: graph.main_count]
     for node in reversed(flow.sorted(np.flatnonzero(constant).tolist())):
-        outputs = [value for value in graph.node_outputs(node).tolist() if value >= 0]
-        readers = (reader for value in outputs for reader in flow.readers(value))
+        readers = (reader for value in graph.results(node) for reader in flow.readers(value))
         number[node] = min((number[reader] for reader in readers), default=number[node])
     return number
 
@@ -406,7 +405,7 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         read = dict.fromkeys(v for node in nodes for v in flow.reads(node))
         outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
         constant_of = {v: tensor for v in outer if (tensor := constant_weight(graph, v)) is not None}
-        outputs_of_part = [v for node in nodes for v in graph.node_outputs(node).tolist() if v >= 0]
+        outputs_of_part = [v for node in nodes for v in graph.results(node)]
         crossing = [v for v in outputs_of_part if last_read[v] > part and constant_weight(graph, v) is None]
         outputs = list(dict.fromkeys([*(v for v in results if flow.producer[v] in inside), *crossing]))
         # onnxruntime runs no model without outputs: if no result is needed, the last ones become outputs

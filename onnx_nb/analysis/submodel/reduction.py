@@ -314,7 +314,7 @@ class _Search:
             if node in behind or any(self._flow.producer[value] in behind for value in self._flow.reads(node)):
                 behind.add(node)
             else:
-                names += [graph.value_names[value] for value in graph.node_outputs(node).tolist() if value >= 0]
+                names += [graph.value_names[value] for value in graph.results(node)]
         return names
 
     def run(self) -> None:
