@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -11,14 +12,16 @@ import shutil
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import click
 
 import onnx_nb
-from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
+from onnx_nb.analysis.errors import ModelFileError, OnnxNbError, SimplificationError
 from onnx_nb.cli.script import shown_progress
-from onnx_nb.cli.verbs import MODEL, RUN, VERBS, Verb, fail_option, lab
+from onnx_nb.cli.verbs import MODEL, RUN, VERBS, Verb, fail_option
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -159,7 +162,15 @@ def _line(text: str) -> str:
 
 
 def _lab(model: str, options: Sequence[str], *, code: bool) -> int:
-    words = lab(model, options)
+    path = Path(model).expanduser()
+    if not path.is_file():
+        raise ModelFileError(f"there is no file {model!r}.", advice="Give the path of a .onnx file.")
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise OnnxNbError("JupyterLab is not installed here.", advice="Run pip install jupyterlab.")
+    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 (a link is opened where it is)
+    # not the path itself: with --no-browser, JupyterLab would print an address without the model
+    place = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{quote(name)}"]
+    words = [sys.executable, "-m", "jupyterlab", *place, *options]
     if code:
         click.echo(shlex.join(words))
         return 0

@@ -5,17 +5,14 @@ The command line and the magics both read its parameters. Its function adds call
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 from click.shell_completion import CompletionItem
@@ -65,7 +62,7 @@ class Verb:
 
 
 VERBS: Final[dict[str, Verb]] = {}
-"""Verbs by name. `lab` is none: it starts a program."""
+"""Verbs by name."""
 
 
 def _verb(*params: click.Parameter, result: str = "", title: str = "") -> Callable[[Callable[..., Source]], Verb]:
@@ -510,18 +507,3 @@ def _view(script: Script, model: str) -> Source:
 
 VIEW: Final = Verb(_view, (_MODEL, _DATA_DIR), "model")
 """The verb of ``%onnx``, which returns the view and names the model."""
-
-
-def lab(model: str, options: Sequence[str] = ()) -> list[str]:
-    """Return the words that open a model in JupyterLab: the graph in a tab, with a kernel."""
-    from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
-
-    path = Path(model).expanduser()
-    if not path.is_file():
-        raise ModelFileError(f"there is no file {model!r}.", advice="Give the path of a .onnx file.")
-    if importlib.util.find_spec("jupyterlab") is None:
-        raise OnnxNbError("JupyterLab is not installed here.", advice="Run pip install jupyterlab.")
-    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 (a link is opened where it is)
-    # not the path itself: with --no-browser, JupyterLab would print an address without the model
-    place = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{quote(name)}"]
-    return [sys.executable, "-m", "jupyterlab", *place, *options]

@@ -245,7 +245,7 @@ class UnsafeLocationError(ExternalDataError):
 
 @dataclass(frozen=True)
 class Extent:
-    """Location of the bytes of one weight; a `wire.Streamed`."""
+    """Location of the bytes of one weight."""
 
     source: Source
     offset: int

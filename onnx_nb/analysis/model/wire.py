@@ -13,12 +13,15 @@ import functools
 import io
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from google.protobuf.message import Message
 from onnx import TensorProto
 
 from onnx_nb.analysis.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.storage import Extent
 
 THRESHOLD: Final = 1024
 """Bytes; smaller weights stay in the proto, as a reference would take as much space."""
@@ -206,19 +209,9 @@ class Window:
         return index + start
 
 
-class Streamed(Protocol):
-    """Bytes that are copied into a file a little at a time."""
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes."""
-
-    def stream(self, size: int) -> Iterator[bytes | memoryview]:
-        """Yield them in parts of at most ``size`` bytes."""
-
-
-Part: TypeAlias = bytes | Streamed
-_Part: TypeAlias = Part | tuple[int, int]
+Part: TypeAlias = "bytes | Extent"
+"""A part of a message; the bytes of an extent are copied into a file a little at a time."""
+_Part: TypeAlias = "Part | tuple[int, int]"
 """A part of a message in the making; a pair is a span of the source, read only at the end."""
 
 
@@ -246,7 +239,7 @@ def _joined(window: Window, parts: list[_Part]) -> list[Part]:
     return [*result, b"".join(run)]
 
 
-_Replace: TypeAlias = Callable[[int, int], list[_Part] | None]
+_Replace: TypeAlias = "Callable[[int, int], list[_Part] | None]"
 
 
 def _graph_parts(window: Window, position: int, end: int, threshold: int, replace: _Replace) -> list[_Part]:
@@ -335,7 +328,7 @@ def _stripped(window: Window, location: str, position: int, end: int) -> list[_P
     return [*tensor, reference.SerializeToString()]
 
 
-def splice(proto: bytes, weight_of: Callable[[TensorProto], Streamed | None]) -> list[Part]:
+def splice(proto: bytes, weight_of: Callable[[TensorProto], Extent | None]) -> list[Part]:
     """Put weights back into a stripped proto."""
     window = Window(proto, "the proto")
 

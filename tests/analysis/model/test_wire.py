@@ -17,9 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.model import wire
+from onnx_nb.analysis.model.storage import Extent, MemorySource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -35,16 +35,9 @@ def weight(name: str, size: int) -> TensorProto:
     return numpy_helper.from_array(np.arange(size, dtype=np.float32), name)
 
 
-class Bytes:
+def part(data: bytes) -> Extent:
     """A part of a buffer, for `splice`."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.nbytes = len(data)
-
-    def stream(self, size: int) -> Iterator[bytes]:
-        for start in range(0, self.nbytes, size):
-            yield self.data[start : start + size]
+    return Extent(MemorySource(data, len(data), "it"), 0, len(data), "it")
 
 
 def lengths(stripped: bytes) -> list[int]:
@@ -55,11 +48,11 @@ def lengths(stripped: bytes) -> list[int]:
 
 
 def spliced(stripped: bytes, original: bytes) -> bytes:
-    def weight_of(tensor: TensorProto) -> Bytes:
+    def weight_of(tensor: TensorProto) -> Extent:
         entries = {entry.key: entry.value for entry in tensor.external_data}
         assert entries["location"] == "here"
         start = int(entries["offset"])
-        return Bytes(original[start : start + int(entries["length"])])
+        return part(original[start : start + int(entries["length"])])
 
     file = io.BytesIO()
     wire.write(file, wire.splice(stripped, weight_of))
@@ -272,7 +265,7 @@ def test_runs_of_zeros_are_written_as_holes(tmp_path: Path) -> None:
     path = tmp_path / "file"
     zeros = 64 << 20
     with path.open("xb") as file:
-        wire.write(file, [b"head", Bytes(bytes(zeros)), b"tail", Bytes(bytes(zeros))])
+        wire.write(file, [b"head", part(bytes(zeros)), b"tail", part(bytes(zeros))])
     assert path.read_bytes() == b"head" + bytes(zeros) + b"tail" + bytes(zeros)
     assert path.stat().st_blocks * 512 < zeros
 
