@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -241,6 +241,8 @@ class _Separator:
 Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
 Source = TypeVar("Source")
 Target = TypeVar("Target")
+Vertex = TypeVar("Vertex", int, tuple[str, str, str])
+"""A number, or the key of a function."""
 
 
 def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:
@@ -269,24 +271,24 @@ def followers(edges: Iterable[tuple[Source, Target]]) -> dict[Source, list[Targe
     return targets
 
 
-def cycles(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
+def cycles(items: Iterable[Vertex], after: Mapping[Vertex, Collection[Vertex]]) -> list[list[Vertex]]:
     """Return the strongly connected components that contain a cycle, each sorted."""
     components = strongly_connected(items, after)
     return [sorted(members) for members in components if len(members) > 1 or members[0] in after.get(members[0], ())]
 
 
-def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
+def strongly_connected(items: Iterable[Vertex], after: Mapping[Vertex, Collection[Vertex]]) -> list[list[Vertex]]:
     """Return the strongly connected components of a directed graph (Tarjan's algorithm without recursion)."""
-    number: dict[int, int] = {}
-    lowest: dict[int, int] = {}
+    number: dict[Vertex, int] = {}
+    lowest: dict[Vertex, int] = {}
     """The lowest number that each vertex on the stack reaches, as far as it is known."""
-    edges: dict[int, Iterator[int]] = {}
-    stack: list[int] = []
+    edges: dict[Vertex, Iterator[Vertex]] = {}
+    stack: list[Vertex] = []
     components = []
     for root in items:
         path = [root] if root not in number else []
         while path:
-            item = path[-1]
+            item: Vertex = path[-1]
             if item not in number:
                 number[item] = lowest[item] = len(number)
                 stack.append(item)
@@ -297,7 +299,7 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
                 continue
             path.pop()
             lowest[item] = min(lowest[target] for target in (item, *after.get(item, ())) if target in lowest)
-            members: list[int] = []
+            members: list[Vertex] = []
             while lowest.get(item) == number[item]:
                 members.append(stack.pop())
                 del lowest[members[-1]]

@@ -12,7 +12,7 @@ from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import cycles, followers
 from onnx_nb.analysis.graph.names import DANGLING
-from onnx_nb.analysis.graph.subgraphs import recursive
+from onnx_nb.analysis.model.functions import calls_between
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
@@ -119,7 +119,7 @@ def structural_problems(graph: Graph, duplicates: Iterable[tuple[int, int]]) -> 
         those = np.flatnonzero(graph.op_index == index).tolist()
         add(kind, message + (f" ({len(those)} nodes)" if len(those) > 1 else ""), those)
 
-    for keys in recursive(graph.functions):
+    for keys in cycles(graph.functions, calls_between(graph.functions)):
         chain = _in_turn([quoted(name) for _, name, _ in [*keys[:4], keys[0]]], len(keys) - 4)
         called_names = {(name, domain) for domain, name, _ in keys}
         calls = [number for number, key in enumerate(graph.operators) if key in called_names]

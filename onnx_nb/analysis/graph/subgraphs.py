@@ -17,7 +17,6 @@ import onnx
 
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import cycles
 from onnx_nb.analysis.model.functions import Key, canonical, key_of
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of
 
@@ -65,15 +64,6 @@ def may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, i
     """Return whether nodes of an operator may have bodies."""
     domain = canonical(plain_text(domain))
     return operators.may_hold_graphs(plain_text(op), domain, opsets.get(domain, 0))
-
-
-def recursive(functions: Mapping[Key, onnx.FunctionProto]) -> list[list[Key]]:
-    """Return the sets of functions that call each other in a cycle, which ONNX forbids."""
-    keys = list(functions)
-    number = {key: i for i, key in enumerate(keys)}
-    calls = [map(key_of, all_nodes(function.node)) for function in functions.values()]
-    after = {i: [number[key] for key in targets if key in number] for i, targets in enumerate(calls)}
-    return [[keys[i] for i in members] for members in cycles(range(len(keys)), after)]
 
 
 class _OpenCall(NamedTuple):
