@@ -16,9 +16,10 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
@@ -38,6 +39,7 @@ from onnx_nb.analysis.compare.thresholds import (
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.match.diff import diff
@@ -45,18 +47,12 @@ from onnx_nb.analysis.match.node_matching import HOW, Matching
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import input_types
-from onnx_nb.analysis.progress import CountedWork, count_of
+from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, until_it_runs
 from onnx_nb.analysis.scopes.scopes import layer_of
 from onnx_nb.analysis.submodel.assembly import with_constants
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.progress import Progress
 
 _Side = Running | Recorded
 

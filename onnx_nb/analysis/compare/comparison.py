@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from typing import Any, Final, Literal, Self, TypeVar, overload
 
 import numpy as np
 
@@ -34,13 +34,11 @@ from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.model import saved
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.tensors import listed
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.results import Displayed, Moved, Still, Table
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
+from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
 """Errors that a histogram counts."""

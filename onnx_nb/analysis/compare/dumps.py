@@ -6,26 +6,22 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.metrics import kind_of
+from onnx_nb.analysis.compare.metrics import ErrorStats, kind_of
 from onnx_nb.analysis.compare.sides import Recorded
 from onnx_nb.analysis.compare.thresholds import FEED_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.model.tensors import fits, listed, numpy_dtype
 from onnx_nb.analysis.run.feeds import entries_of, read_arrays, read_pb
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.metrics import ErrorStats
-    from onnx_nb.analysis.model.model import Model
 
 _FILES: Final = (".npz", ".npy")
 Arrays = Mapping[str, NDArray[Any]]

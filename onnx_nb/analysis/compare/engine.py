@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +34,13 @@ from onnx_nb.analysis.compare.sides import Feed, Recorded, Running, Side, fed
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import shape_text
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.run import value_recorder
+from onnx_nb.analysis.run.statistics import Floats
 from onnx_nb.analysis.run.value_recorder import SMALL, Spilled, Store, statistics_pool, unspilled
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.run.statistics import Floats
 
 _SAMPLE_SIZE: Final = 64
 """Elements of each value in its `Sample`."""

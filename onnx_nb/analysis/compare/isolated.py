@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,12 @@ from onnx_nb.analysis.compare.thresholds import CONTRADICTED_ERROR, EXACT_ERROR,
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.model.model import with_proto
+from onnx_nb.analysis.model.model import Model, with_proto
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.submodel.assembly import weight_tensors, weights_of
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
 
 _SUFFIX: Final = "__onnx"
 """Suffix of the name of a tensor that a region computes."""

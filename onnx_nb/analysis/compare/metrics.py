@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare import array_errors
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import count_text, shape_text
+from onnx_nb.analysis.model.saved import Count, Size
 from onnx_nb.analysis.run.statistics import EMPTY, NOTHING, Floats, Histogram, LogHistogram
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.saved import Count, Size
 
 RTOL: Final = 1e-3
 """Default relative tolerance, that of onnxruntime's own tests."""

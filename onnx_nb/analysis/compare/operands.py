@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.model import read_tensor
 from onnx_nb.analysis.model.tensors import attribute, attributes, numpy_dtype
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
 
 _LONGEST: Final = 8
 """Maximum number of nodes traced between an initializer and its reader."""

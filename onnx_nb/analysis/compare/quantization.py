@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +30,12 @@ from onnx_nb.analysis.compare.rounding import (
 )
 from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
 from onnx_nb.analysis.formatting import quoted, ratio_text, share_text
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
+from onnx_nb.analysis.model.protofields import Longs
+from onnx_nb.analysis.model.saved import Count, Size
 from onnx_nb.analysis.model.tensors import attributes, listed
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.protofields import Longs
-    from onnx_nb.analysis.model.saved import Count, Size
-    from onnx_nb.analysis.run.statistics import Floats
+from onnx_nb.analysis.run.statistics import Floats
 
 _BITS: Final[dict[int, int]] = {
     **dict.fromkeys((TensorProto.INT16, TensorProto.UINT16), 16),

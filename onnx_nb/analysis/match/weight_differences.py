@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import onnx
 
 from onnx_nb.analysis.formatting import number_text
 from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.match.graph_lists import Weights, undocumented
 from onnx_nb.analysis.model import tensors
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
 
 ROLES: Final = ("scale", "zero point")
 """What a weight of a quantizer is."""

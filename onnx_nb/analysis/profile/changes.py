@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -26,8 +27,6 @@ from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from onnx_nb.analysis.profile.result import Profile

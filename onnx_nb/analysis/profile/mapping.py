@@ -17,22 +17,18 @@ import dataclasses
 import itertools
 import re
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
+from onnx_nb.analysis.model.protofields import Ints
 from onnx_nb.analysis.model.tensors import attribute, fits
-from onnx_nb.analysis.profile.trace import MEMCPY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from onnx_nb.analysis.model.protofields import Ints
-    from onnx_nb.analysis.profile.trace import Trace
+from onnx_nb.analysis.profile.trace import MEMCPY, Trace
 
 How = Literal["name", "tensor", "edge", "between", ""]
 

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost.costs import Costs, costs
@@ -45,10 +47,7 @@ from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
-    import os
-
     import pandas as pd
-    from numpy.typing import NDArray
 
 _WHOLE: Final = 0.6
 """Share of the time above which the name of a scope with others in it says too little."""

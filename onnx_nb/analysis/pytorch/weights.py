@@ -21,24 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
 from onnx_nb.analysis.compare.operands import INTEGERS, TRANSPARENT, Operand, input_of, weight_of
 from onnx_nb.analysis.compare.thresholds import TIE_DISTANCE, WEIGHT_ULPS
 from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attribute
+from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.pytorch.align import Pairs
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
-from onnx_nb.analysis.pytorch.record import to_numpy
+from onnx_nb.analysis.pytorch.record import ModuleCall, Recording, to_numpy
 from onnx_nb.analysis.pytorch.side import inputs_of
 
 if TYPE_CHECKING:
     import torch
-
-    from onnx_nb.analysis.compare.isolated import Settings
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 
 _FARTHEST: Final = 10
 """Maximum number of nodes searched for the one that does the work of a layer."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,8 @@ from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.model.save import destination, together, working_folder
 from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.model.tensors import listed
+from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.run.capture import Capture
 
 T = TypeVar("T")
 Method = Literal["minmax", "percentile", "entropy", "mse"]

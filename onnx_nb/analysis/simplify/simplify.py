@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from onnx import TensorShapeProto
 
 from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.errors import FeedError, SimplificationError
 from onnx_nb.analysis.formatting import count_text, plain_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -28,16 +29,13 @@ from onnx_nb.analysis.model import external_data
 from onnx_nb.analysis.model.functions import key_of
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, listed
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.simplify.editor import Change
+from onnx_nb.analysis.simplify.known_graph import NodeIds
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
 from onnx_nb.analysis.simplify.verification import ATOL, RTOL, Verdict, Verification
 from onnx_nb.analysis.submodel.assembly import with_constants, with_weights
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.metrics import ErrorStats
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.simplify.known_graph import NodeIds
 
 BUDGET: Final = 1 << 20
 """Default number of bytes by which constant folding may enlarge a model."""
