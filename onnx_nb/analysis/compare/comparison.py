@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Self, TypeVar, overload
 
 import numpy as np
 
+from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.compare.conditions import read_all
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
@@ -37,7 +38,7 @@ from onnx_nb.analysis.model import saved
 from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress
-from onnx_nb.analysis.results import Displayed, Moved, Still, Table
+from onnx_nb.analysis.results import Displayed, Still, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
@@ -118,14 +119,12 @@ class Point:
 
     def errors(self, which: Which | None = None) -> ErrorStats:
         """Return the cumulative or the isolated errors; by default the isolated ones if they are known."""
-        if which not in (None, *_WHICH):
-            raise AlignmentError(f"there are no {which!r} errors.", advice="There are: cumulative, isolated.")
+        check_choice("which", which, Which)
         stats: ErrorStats | None = getattr(self, which) if which else self.isolated or self.cumulative
         if stats is None:
             message = f"the {f'{which} ' if which else ''}errors of {quoted(self.name)} are not known."
-            raise AlignmentError(
-                message, advice="Compare with isolated=True, where the candidate is a model and not a capture."
-            )
+            advice = "Compare with isolated=True, where the candidate is a model and not a capture."
+            raise AlignmentError(message, advice=advice)
         return stats
 
     def error_size(self, which: Which | None = None) -> ErrorSize | None:
@@ -497,16 +496,9 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         which
             "cumulative" or "isolated"; by default the latter where it is known.
         """
-        if kind not in ("absolute", "signed", "relative", "ulp"):
-            message = f"there is no histogram of {kind!r} errors."
-            raise AlignmentError(message, advice="There are: absolute, signed, relative, ulp.")
+        check_choice("kind", kind, Kind)
         bins: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
         return bins
-
-    mixed = Moved("mixed(comparison, exclude)")
-    suggest_exclusion = Moved('suggest_exclusion(comparison, sqnr="> 30 dB")')
-    exclusion_curve = Moved("types.ExclusionCurve.of(comparison, order)")
-    nodes_to_exclude = Moved("types.ExclusionCurve.of(comparison, names).nodes()")
 
     @property
     def quantizers(self) -> tuple[Quantizer, ...]:

@@ -18,7 +18,7 @@ _SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _DECIBELS: Final = ("sqnr", "psnr")
 _FRACTIONS: Final = ("outside", "argmax", "cosine", "rel_l2", "mean_rel", "max_rel")
 _COUNT_MISMATCHES: Final = ("mismatches", "outside")
-_SYNTAX: Final = re.compile(r"\s*(\w+)?\s*([<>]=?)\s*([-+\w.]+?)\s*(dB|db|%)?\s*")
+_SYNTAX: Final = re.compile(r"\s*(\w+)?\s*([<>]=?)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(dB|db|%)?\s*")
 
 
 class Condition(NamedTuple):
@@ -38,18 +38,14 @@ class Condition(NamedTuple):
         if name and name not in METRICS:
             hint = closest_text(name, METRICS) or f"There are: {', '.join(METRICS)}."
             raise OnnxNbError(f"there is no metric called {quoted(name)}.", advice=hint)
-        try:
-            bound = float(match[3]) if match else math.nan
-        except ValueError:
-            bound = math.nan
-        if match is None or not name or math.isnan(bound) or (metric and match[1] not in (None, metric)):
+        if match is None or not name or (metric and match[1] not in (None, metric)):
             advice = 'Write a metric, a sign and a number: "sqnr < 20 dB", "cosine < 0.99" or "max_abs >= 1e-3".'
             raise OnnxNbError(f"{quoted(text)} is no condition.", advice=advice)
         unit = match[4] or ""
         fitting = {"": True, "%": name in _FRACTIONS}.get(unit, name in _DECIBELS)
         if not fitting:
             raise OnnxNbError(f"{name} is not in {unit}.", advice=f'Write "{name} {match[2]} {match[3]}".')
-        return cls(name, match[2], bound / 100 if unit == "%" else bound)
+        return cls(name, match[2], float(match[3]) / (100 if unit == "%" else 1))
 
     def holds(self, errors: ErrorStats) -> bool:
         """Return whether errors meet the condition; a metric that is not defined (NaN) meets none."""

@@ -265,24 +265,17 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
             verdict = "only before" if numbers[0] else "only after"
         elif abs(difference) > noise and min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS:
             verdict = "slower" if difference > 0 else "faster"
-        nodes, ops, providers = set[str](), list[str](), list[str]()
-        for profile, side in zip(profiles, sides, strict=True):
-            nodes.update(profile.graph.names[node] for kernel in side for node in kernel.opened or kernel.nodes)
-            ops.append(", ".join(dict.fromkeys(kernel.op for kernel in side)))
-            providers.append(", ".join(dict.fromkeys(kernel.provider for kernel in side)))
+        nodes = {
+            profile.graph.names[node]
+            for profile, side in zip(profiles, sides, strict=True)
+            for kernel in side
+            for node in kernel.opened or kernel.nodes
+        }
+        before_op, op = (", ".join(dict.fromkeys(kernel.op for kernel in side)) for side in sides)
+        providers = (", ".join(dict.fromkeys(kernel.provider for kernel in side)) for side in sides)
+        kernels = tuple(numbers[0]), tuple(numbers[1])
         return ProfileChange(
-            verdict=verdict,
-            name=name,
-            op=ops[1],
-            before_op=ops[0],
-            nodes=len(nodes),
-            before=medians[0],
-            after=medians[1],
-            noise=noise,
-            kernels=(tuple(numbers[0]), tuple(numbers[1])),
-            before_provider=providers[0],
-            provider=providers[1],
-            difference=difference,
+            verdict, name, op, before_op, len(nodes), *medians, difference, noise, *providers, kernels=kernels
         )
 
 

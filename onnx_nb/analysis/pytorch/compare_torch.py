@@ -502,13 +502,14 @@ class TorchProposal(Proposal):
             begins = self._begins(option.reference, borders)
             inside = self._paths_of(option.reference) if begins is not None else []
             dropouts = self._active_dropouts(value, borders)
+            constant = f"the exporter computed it in advance, as the weight {quoted(match.tensor)}"
             about = {
                 "op_type": match.function or match.cls,
                 "scope": match.path,
                 "source": match.source or (source_of(node) if node is not None else ""),
                 "difference": self._difference(option.reference, value, match)
                 or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else "")
-                or (_COMPUTED.format(quoted(match.tensor)) if option.reference in self._wrong_constants else ""),
+                or (constant if option.reference in self._wrong_constants else ""),
                 "between": tuple(names[tensor] for tensor in begins or ()),
                 # those around it are no others
                 "inside": tuple(dropouts or [p for p in inside if p and not f"{match.path}.".startswith(f"{p}.")]),
@@ -593,7 +594,6 @@ class TorchProposal(Proposal):
         return {call.path for call in calls if any(slot.value in read for slot in call.outputs)}
 
 
-_COMPUTED: Final = "the exporter computed it in advance, as the weight {}"
 _WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")
 _CHECKS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{f"{name}Norm": (f"{name}Normalization", ("eps",)) for name in ("Layer", "RMS", "Batch", "Group", "Instance")},

@@ -342,12 +342,9 @@ def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[st
 
 def _operators(model: Model) -> Mapping[str, int]:
     """Return the number of nodes of each operator, including those of subgraphs and functions."""
-    graph = Graph.of(model)
-    counts = np.bincount(graph.op_index, minlength=len(graph.operators)).tolist()
-    totals = Counter(dict(zip(graph.operators, counts, strict=True)))
-    nodes = all_nodes(node for function in model.proto.functions for node in function.node)
-    totals.update(key_of(node)[1::-1] for node in nodes)
-    return MappingProxyType({f"{domain}.{op}" if domain else op: count for (op, domain), count in totals.items()})
+    bodies = (model.proto.graph, *model.proto.functions)
+    counts = Counter(key_of(node)[:2] for body in bodies for node in all_nodes(body.node))
+    return MappingProxyType({f"{domain}.{op}" if domain else op: count for (domain, op), count in counts.items()})
 
 
 # --- requested shapes -------------------------------------------------------------------------------------------------

@@ -262,16 +262,16 @@ def largest(value: Any) -> float:
 
 def complaint(model: Model) -> str:
     """Return the reason why onnx's checker, with its inference of types, rejects a model; empty if it does not."""
-    return cached(model, complaint, lambda: _complaint(model))
 
+    def checked() -> str:
+        try:
+            # a process of its own takes longer than the check
+            external_data.accepted(model, full=True, apart=session.fatal_problem(Graph.opened(model)) is not None)
+        except OnnxNbError as error:
+            return str(error)
+        return ""
 
-def _complaint(model: Model) -> str:
-    try:
-        # a process of its own takes longer than the check
-        external_data.accepted(model, full=True, apart=session.fatal_problem(Graph.opened(model)) is not None)
-    except OnnxNbError as error:
-        return str(error)
-    return ""
+    return cached(model, complaint, checked)
 
 
 def _equal(one: Any, other: Any) -> bool:
