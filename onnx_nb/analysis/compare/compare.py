@@ -239,12 +239,13 @@ def _feeds(sides: Sequence[_Side], feeds: Any, shapes: Mapping[str, Any] | None)
         return
     if feeds is None:
         model = captures[0].graph.model
-        names = [name for name in input_types(model) if captures[0].graph.value(name) in captures[0].names]
+        inputs = {name: captures[0].graph.value(name) for name in input_types(model)}
+        names = [name for name, value in inputs.items() if value in captures[0].names]
         missing = next((n for n in input_types(model) if n not in names and n not in model.initializers), None)
         if missing is not None:
             message = f"{captures[0].label} has no values of input {quoted(missing)}."
             raise FeedError(message, advice="Pass its feeds=, or keep the inputs as well.")
-        yield from ({name: captures[0].array(name, number) for name in names} for number in range(count))
+        yield from ({name: captures[0].array(inputs[name], number) for name in names} for number in range(count))
         return
     number = 0
     for number, feed in enumerate(read_feeds(running.graph.model, feeds, shapes), 1):

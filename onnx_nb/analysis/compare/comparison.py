@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Self, TypeVar, overload
 import numpy as np
 
 from onnx_nb.analysis.arguments import check_choice
-from onnx_nb.analysis.compare.conditions import read_all
+from onnx_nb.analysis.compare.conditions import Condition
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
 from onnx_nb.analysis.compare.rankings import layer_rows, layers_table, points_table
@@ -31,7 +31,7 @@ from onnx_nb.analysis.compare.thresholds import (
     ROUNDING_ULPS,
     SCALE_EXCESS,
 )
-from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.model import saved
@@ -474,7 +474,10 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         >>> c.failed(sqnr="< 40 dB"), c.failed("sqnr < 10")
         ([Point('y', cumulative 0.1)], [])
         """
-        tests = read_all(conditions, by_metric)
+        tests = [*map(Condition.read, conditions), *(Condition.read(text, name) for name, text in by_metric.items())]
+        if not tests:
+            advice = 'Such as failed(sqnr="< 20 dB") or failed("max_abs > 1").'
+            raise OnnxNbError("failed needs a condition.", advice=advice)
         points = [point for point in self.points if point.error_size(which) and (point.output or not outputs)]
         bad = [point for point in points if any(test.holds(point.errors(which)) for test in tests)]
         if bad and self.has_random_feeds and (strays := [q for q in self.quantizers if q.strays]):

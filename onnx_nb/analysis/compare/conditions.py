@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
@@ -57,14 +57,3 @@ class Condition(NamedTuple):
     def __str__(self) -> str:
         unit = " dB" if self.metric in _DECIBELS else ""
         return f"{self.metric} {self.sign} {self.bound:.15g}{unit}"
-
-
-def read_all(texts: Iterable[str], by_metric: Mapping[str, str]) -> list[Condition]:
-    """Read conditions given as texts and by metric; raise `OnnxNbError` if there is none."""
-    conditions = [Condition.read(text) for text in texts]
-    conditions += [Condition.read(text, metric) for metric, text in by_metric.items()]
-    if not conditions:
-        raise OnnxNbError(
-            "failed needs a condition.", advice='Such as failed(sqnr="< 20 dB") or failed("max_abs > 1").'
-        )
-    return conditions

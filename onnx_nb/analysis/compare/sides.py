@@ -120,14 +120,14 @@ class Recorded:
 
     def steps(self, feed: Feed, values: Collection[int], at: int, taker: Taker) -> Iterator[float]:
         """Pass on the wanted values of a feed in one step."""
-        for value, name in self.names.items():
+        for value in self.names:
             if value in values:
-                taker.take(at, value, self.array(name, feed.number), permanent=True)
+                taker.take(at, value, self.array(value, feed.number), permanent=True)
         yield 1.0
 
-    def array(self, name: str, number: int) -> Any:
+    def array(self, value: int, number: int) -> Any:
         """Return the array of a value for one feed."""
-        return self._capture[(name, number) if self.feeds > 1 else name]
+        return self._capture[(self.names[value], number) if self.feeds > 1 else self.names[value]]
 
 
 def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:

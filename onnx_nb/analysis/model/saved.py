@@ -85,11 +85,11 @@ def check_file(path: Path, limit: int = FILE_LIMIT) -> int:
     return status.st_size
 
 
-def read_json(path: Path, hook: Callable[[Any], Any] | None = None) -> Any:
+def read_json(path: Path) -> Any:
     """Return what a JSON file holds."""
     size = check_file(path)
     with path.open("rb") as file:
-        return json.loads(file.read(size), object_pairs_hook=hook)
+        return json.loads(file.read(size))
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
