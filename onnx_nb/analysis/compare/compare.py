@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
+from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.operands import input_of
@@ -295,10 +295,10 @@ class ModelProposal(Proposal):
             self.values[1] = [value for value in self.values[1] if value in candidates]  # the rest need not run
         self.seen = frozenset(self.values[0]), frozenset(self.values[1])
 
-    def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+    def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, ErrorStats]:
         """Return the options that hold, and further pairs that are alike, with their errors."""
         errors = {option: pairs.errors[option] for option in chosen(pairs.errors, self.options)}
-        distances = ((option.reference, by_norm(error.stats)) for option, error in errors.items())
+        distances = ((option.reference, by_norm(error)) for option, error in errors.items())
         doubtful = {value: far for value, far in distances if far > MATCH_DISTANCE}
         samples: list[dict[int, Sample]] = []
         for at in (0, 1):
@@ -348,7 +348,7 @@ class ModelProposal(Proposal):
 
 
 def _dump_notes(
-    sides: Sequence[_Side], errors: Mapping[Option, Errors], leftovers: Sequence[Unmatched]
+    sides: Sequence[_Side], errors: Mapping[Option, ErrorStats], leftovers: Sequence[Unmatched]
 ) -> Iterator[str]:
     """Yield notes on the feeds and on the arrays of a dump that are not compared."""
     for role, side in zip(("reference", "candidate"), sides, strict=True):
@@ -356,7 +356,7 @@ def _dump_notes(
             continue
         graph = sides[0].graph
         inputs = {
-            graph.value_names[pair.reference]: error.stats
+            graph.value_names[pair.reference]: error
             for pair, error in errors.items()
             if all(both.graph.producer[pair.of(at)] < 0 for at, both in enumerate(sides))
         }
@@ -513,10 +513,10 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 
-def chosen(by_option: Mapping[Option, Errors], preference: Iterable[Option]) -> list[Option]:
+def chosen(by_option: Mapping[Option, ErrorStats], preference: Iterable[Option]) -> list[Option]:
     """Return one option for each value of the reference, each value of the candidate at most once."""
     by_value = followers((option.reference, option) for option in preference if option in by_option)
-    distance = {option: by_norm(errors.stats) for option, errors in by_option.items()}
+    distance = {option: by_norm(errors) for option, errors in by_option.items()}
     # the candidate's value may be nearer to another value of the reference than to the one of the same name
     nearest: dict[int, float] = {}
     for option in by_option:

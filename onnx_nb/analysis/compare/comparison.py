@@ -13,13 +13,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self, TypeVar, overload
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 
 from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.compare.conditions import Condition
-from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, precision
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
 from onnx_nb.analysis.compare.rankings import layer_rows, layers_table, points_table
 from onnx_nb.analysis.compare.thresholds import (
@@ -44,26 +44,6 @@ from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 Kind = Literal["absolute", "signed", "relative", "ulp"]
 """Errors that a histogram counts."""
 Which = Literal["cumulative", "isolated"]
-
-
-class _Errors:
-    """An attribute of `Point` that holds `ErrorStats` or `LazyErrors`, and is read as `ErrorStats`."""
-
-    def __set_name__(self, owner: type[Point], name: str) -> None:
-        self._name = f"_{name}"
-
-    @overload
-    def __get__(self, point: None, owner: type[Point]) -> None: ...
-    @overload
-    def __get__(self, point: Point, owner: type[Point]) -> ErrorStats | None: ...
-    def __get__(self, point: Point | None, owner: type[Point]) -> ErrorStats | None:
-        if point is None:
-            return None  # the default
-        errors: ErrorStats | LazyErrors | None = vars(point)[self._name]
-        return None if errors is None else errors.stats
-
-    def __set__(self, point: Point, errors: ErrorStats | LazyErrors | None) -> None:
-        vars(point)[self._name] = errors
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,9 +92,9 @@ class Point:
     """Relative precision of the coarsest numbers in that region, such as 2⁻⁸ for int8; 0 where it is not known."""
     quantizers: tuple[Quantizer, ...] = ()
     """Quantizers of the values and weights in that region."""
-    cumulative: _Errors = _Errors()
+    cumulative: ErrorStats | None = None
     """`ErrorStats` with both sides running independently; ``None`` if not known."""
-    isolated: _Errors = _Errors()
+    isolated: ErrorStats | None = None
     """`ErrorStats` with the candidate's node reading the reference's values; ``None`` if not known."""
 
     def errors(self, which: Which | None = None) -> ErrorStats:
@@ -129,8 +109,8 @@ class Point:
 
     def error_size(self, which: Which | None = None) -> ErrorSize | None:
         """Return the size of these errors, which needs no histograms; ``None`` if not known."""
-        both = [vars(self)[f"_{kind}"] for kind in ((which,) if which else ("isolated", "cumulative"))]
-        return next((errors.size for errors in both if errors is not None), None)
+        size: ErrorSize | None = getattr(self, which) if which else self.isolated or self.cumulative
+        return size
 
     @property
     def faulty(self) -> Quantizer | None:

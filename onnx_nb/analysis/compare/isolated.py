@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, SparseTensorProto, helper
 
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, classes_axis
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, classes_axis, lazy_errors
 from onnx_nb.analysis.compare.thresholds import CONTRADICTED_ERROR, EXACT_ERROR, HARM_RATIO
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
@@ -47,11 +47,9 @@ class Settings(NamedTuple):
     feed: int = 0
     """Index of the feed, for the places of the worst errors."""
 
-    def errors(
-        self, reference: Array, candidate: Array, *, keep: bool, argmax: int | None = None
-    ) -> ErrorStats | LazyErrors:
+    def errors(self, reference: Array, candidate: Array, *, keep: bool, argmax: int | None = None) -> ErrorStats:
         """Return the errors of an array; with ``keep`` both arrays stay in memory until all statistics are computed."""
-        compare = LazyErrors if keep else ErrorStats.of
+        compare = lazy_errors if keep else ErrorStats.of
         return compare(reference, candidate, rtol=self.rtol, atol=self.atol, argmax=argmax, feed=self.feed)
 
 
@@ -87,7 +85,7 @@ def isolated_errors(
     uncut: Collection[int] = (),
     scales: Mapping[int, Scale] | None = None,
     progress: Progress | None = None,
-) -> dict[int, ErrorStats | LazyErrors]:
+) -> dict[int, ErrorStats]:
     """Return the errors of each reference tensor when its region runs on reference values.
 
     ``references`` maps a tensor to a function that returns its correct value, ``dtypes`` to the type in the model,
@@ -111,7 +109,7 @@ def isolated_errors(
         with np.errstate(over="ignore", invalid="ignore"):  # values beyond float16 are infinite there, too
             return array.astype(dtypes[value], copy=False)
 
-    errors: dict[int, ErrorStats | LazyErrors] = {}
+    errors: dict[int, ErrorStats] = {}
     report = progress or (lambda _part, _what: None)
     # where no node is in a body that may not run, onnxruntime has already run each with these sizes
     is_safe = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
@@ -177,15 +175,15 @@ def _batches(
 
 def unconfirmed(
     graph: Graph,
-    stats: Mapping[int, ErrorStats | LazyErrors],
+    stats: Mapping[int, ErrorStats],
     doubtful: Collection[int],
-    run: Callable[[], Mapping[int, ErrorStats | LazyErrors]],
+    run: Callable[[], Mapping[int, ErrorStats]],
 ) -> set[int]:
     """Return the doubtful tensors that differ from the reference though all that is computed from them is right.
 
     ``run`` returns the errors of regions that begin at no doubtful tensor; called if any error is beyond rounding.
     """
-    if not doubtful or all(errors.size.relative_error <= EXACT_ERROR for errors in stats.values()):
+    if not doubtful or all(errors.relative_error <= EXACT_ERROR for errors in stats.values()):
         return set()
     errors = run()
     sure = stats.keys() - doubtful
@@ -195,8 +193,8 @@ def unconfirmed(
         for node in nodes:
             for value in graph.node_outputs(node).tolist():
                 if value in doubtful:
-                    worst[value] = max(worst.get(value, 0.0), errors[end].size.relative_error)
-    here = {value: errors[value].size.relative_error for value in worst.keys() & errors.keys()}
+                    worst[value] = max(worst.get(value, 0.0), errors[end].relative_error)
+    here = {value: errors[value].relative_error for value in worst.keys() & errors.keys()}
     return {
         value
         for value, error in here.items()  # after a NaN on one side only, there are others unless the pair is wrong

@@ -2,7 +2,7 @@
 
 Numbers are computed in float64 over the pairs in which both values are finite. `ErrorStats` holds counts, norms,
 histograms and the worst elements, so that errors of several feeds, or from other processes, can be merged.
-`LazyErrors` computes only the size of the errors at first: of the histograms of hundreds of tensors, few are used.
+`lazy_errors` computes only their size at first: of the histograms of hundreds of tensors, few are used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,26 @@ class Worst:
     """Index of the feed."""
 
 
+class _Deferred:
+    """Base of errors whose fields may be computed when the first of those that lack is read."""
+
+    __slots__ = ("_compute",)
+
+    if not TYPE_CHECKING:  # any name would do
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in self.__dataclass_fields__:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+            if (compute := self._compute) is not None:  # threads that do this at the same time compute the same
+                stats = compute()
+                for each in dataclasses.fields(stats):
+                    object.__setattr__(self, each.name, getattr(stats, each.name))
+                object.__setattr__(self, "_compute", None)
+            return object.__getattribute__(self, name)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
-class ErrorSize:
+class ErrorSize(_Deferred):
     """Size of the errors of two arrays, sufficient to rank points and to find the first divergent one."""
 
     shape: tuple[Count, ...]
@@ -217,16 +235,6 @@ class ErrorStats(ErrorSize):
         return cls(shape, dtypes, reference.size, rtol=rtol, atol=atol, worst=tuple(worst), **fields)
 
     @property
-    def size(self) -> ErrorSize:
-        """These statistics; `LazyErrors.size` is available before the rest is computed."""
-        return self
-
-    @property
-    def stats(self) -> ErrorStats:
-        """These statistics, as of `LazyErrors`."""
-        return self
-
-    @property
     def outside_fraction(self) -> float:
         """Fraction of the pairs that are `outside` the tolerance."""
         return self.outside / self.count if self.count else 0.0
@@ -305,34 +313,24 @@ _name = functools.cache(lambda dtype: dtype.name)
 """numpy composes the name of a dtype anew at each call."""
 
 
-class LazyErrors:
-    """Errors of two arrays that nobody changes: their size immediately, the rest when `stats` is first read.
+def lazy_errors(reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> ErrorStats:
+    """Return the errors of two arrays that nobody changes: their size is computed now, the rest when it is first read.
 
     The options are those of `ErrorStats.of`.
     """
-
-    size: ErrorSize
-    """The fields of `stats` with the same names, to the last bit."""
-
-    def __init__(self, reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> None:
-        compute = functools.partial(ErrorStats.of, reference, candidate, **options)
-        with np.errstate(all="ignore"):
-            parts = array_errors.finite_sums(reference, candidate)
-        self._stats: ErrorStats | Callable[[], ErrorStats] = compute if parts is not None else compute()
-        if parts is None:
-            self.size = self.stats
-            return
-        equal, sums = parts
-        dtypes, names = (_name(reference.dtype), _name(candidate.dtype)), ErrorSize.__slots__
-        of_sums = {name: number for name, number in sums._asdict().items() if name in names}
-        self.size = ErrorSize(reference.shape, dtypes, reference.size, equal, **of_sums)
-
-    @property
-    def stats(self) -> ErrorStats:
-        """All of the statistics."""
-        if not isinstance(self._stats, ErrorStats):
-            self._stats = self._stats()  # threads that do this at the same time compute the same
-        return self._stats
+    compute = functools.partial(ErrorStats.of, reference, candidate, **options)
+    with np.errstate(all="ignore"):
+        parts = array_errors.finite_sums(reference, candidate)
+    if parts is None:
+        return compute()
+    equal, sums = parts
+    of_sums = {name: number for name, number in sums._asdict().items() if name in ErrorSize.__slots__}
+    dtypes = _name(reference.dtype), _name(candidate.dtype)
+    size, errors = ErrorSize(reference.shape, dtypes, reference.size, equal, **of_sums), object.__new__(ErrorStats)
+    for name in ErrorSize.__slots__:
+        object.__setattr__(errors, name, getattr(size, name))
+    object.__setattr__(errors, "_compute", compute)
+    return errors
 
 
 class Metric(NamedTuple):

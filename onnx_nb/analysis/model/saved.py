@@ -233,8 +233,6 @@ def typed(value: Any, hint: Any, where: str, arrays: Mapping[str, NDArray[Any]] 
         return value.encode(errors="replace").decode()
     elif hint is complex and isinstance(value, list):
         return complex(*part(value, tuple[float, float], where))
-    elif isinstance(hint, type) and "__set__" in vars(hint):  # a descriptor, which says what is read from it
-        return part(value, get_type_hints(vars(hint)["__get__"])["return"], where)
     elif dataclasses.is_dataclass(hint) and isinstance(value, dict | list):
         schema = _schema(cast("type", hint))
         content = value if isinstance(value, dict) else dict(zip(schema, value, strict=False))

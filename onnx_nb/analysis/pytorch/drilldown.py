@@ -20,7 +20,7 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
+from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats, between
 from onnx_nb.analysis.compare.sides import Running
@@ -106,7 +106,7 @@ class OperationProposal(Proposal):
         order = sorted(numbers, key=lambda value: (int(graph.rank[graph.producer[value]]), value))
         self.options = tuple(Option(numbers[v], v, "output" if v in outputs else "inputs") for v in order)
 
-    def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+    def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, ErrorStats]:
         """Return all pairs, with their errors."""
         return {option: pairs.errors[option] for option in self.options}
 
