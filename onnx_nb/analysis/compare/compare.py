@@ -11,7 +11,6 @@ shapes and values.
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import functools
 import itertools
 import math
@@ -177,9 +176,12 @@ def compare(
     notes += _dump_notes(sides, pairs.errors, leftovers)
     notes += [f"F{feeds_text(graphs[0].model, shapes)[1:]}."] if is_random and first and first.inputs else []
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
-    comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, models=models, notes=tuple(notes))
-    if models and first:
-        comparison = dataclasses.replace(comparison, feed=first.inputs)
+    known: dict[str, Any] = {
+        "models": models,
+        "feed": first.inputs if models and first else None,
+        "notes": tuple(notes),
+    }
+    comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, **known)
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
 

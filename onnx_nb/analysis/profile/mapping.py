@@ -62,20 +62,10 @@ UNKNOWN: Final = KernelPlace((), "")
 def places(
     graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace, *, flat: Graph | None = None
 ) -> list[KernelPlace]:
-    """Return the place in a model of each kernel.
+    """Return the place in a model of each kernel of a profile.
 
-    Parameters
-    ----------
-    graph
-        The model as loaded.
-    ran
-        The graph that onnxruntime made of it, or ``graph`` itself.
-    nodes
-        Node of the graph that ran of each kernel; −1 if it has none.
-    trace
-        The profile with these kernels.
-    flat
-        The model with the nodes of local functions in the place of their calls; None if it has none.
+    ``ran`` is the graph that onnxruntime made of the model, or ``graph`` itself, and ``nodes`` has the node there of
+    each kernel, or −1; ``flat`` is the model with the nodes of local functions in the place of their calls, if any.
     """
     if flat is not None:
         sites = places(flat, ran, nodes, trace)
