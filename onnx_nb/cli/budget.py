@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.compare.conditions import Condition
+from onnx_nb.analysis.compare.metrics import Condition
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, duration_text, quoted, shortened
 from onnx_nb.analysis.model.model import load

@@ -176,12 +176,8 @@ def compare(
     notes += _dump_notes(sides, pairs.errors, leftovers)
     notes += [f"F{feeds_text(graphs[0].model, shapes)[1:]}."] if is_random and first and first.inputs else []
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
-    known: dict[str, Any] = {
-        "models": models,
-        "feed": first.inputs if models and first else None,
-        "notes": tuple(notes),
-    }
-    comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, **known)
+    feed, about = first.inputs if models and first else None, (names[0], names[1], points, leftovers, pairs.feeds)
+    comparison = Comparison(*about, models=models, feed=feed, notes=tuple(notes))
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
 

@@ -18,8 +18,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 import numpy as np
 
 from onnx_nb.analysis.arguments import check_choice
-from onnx_nb.analysis.compare.conditions import Condition
-from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, precision
+from onnx_nb.analysis.compare.metrics import METRICS, Condition, ErrorSize, ErrorStats, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
 from onnx_nb.analysis.compare.rankings import layer_rows, layers_table, points_table
 from onnx_nb.analysis.compare.thresholds import (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare import array_errors
-from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.formatting import count_text, shape_text
+from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
+from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shape_text
 from onnx_nb.analysis.model.saved import Count, Size
 from onnx_nb.analysis.run.statistics import EMPTY, NOTHING, Floats, Histogram, LogHistogram
 
@@ -47,7 +48,7 @@ class Worst:
     """Index of the feed."""
 
 
-class _Deferred:
+class _LazyFields:
     """Base of errors whose fields may be computed when the first of those that lack is read."""
 
     __slots__ = ("_compute",)
@@ -59,14 +60,14 @@ class _Deferred:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name}")
             if (compute := self._compute) is not None:  # threads that do this at the same time compute the same
                 stats = compute()
-                for each in dataclasses.fields(stats):
-                    object.__setattr__(self, each.name, getattr(stats, each.name))
+                for entry in dataclasses.fields(stats):
+                    object.__setattr__(self, entry.name, getattr(stats, entry.name))
                 object.__setattr__(self, "_compute", None)
             return object.__getattribute__(self, name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ErrorSize(_Deferred):
+class ErrorSize(_LazyFields):
     """Size of the errors of two arrays, sufficient to rank points and to find the first divergent one."""
 
     shape: tuple[Count, ...]
@@ -362,6 +363,53 @@ METRICS: Final[Mapping[str, Metric]] = {
     "mismatches": Metric("NaN or Inf on one side", lambda errors: float(errors.mismatches), logarithmic=False),
 }
 """Metrics by name: points can be ranked by each, and tables have a column for it."""
+
+
+_SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_DECIBELS: Final = ("sqnr", "psnr")
+_FRACTIONS: Final = ("outside", "argmax", "cosine", "rel_l2", "mean_rel", "max_rel")
+_COUNT_MISMATCHES: Final = ("mismatches", "outside")
+_SYNTAX: Final = re.compile(r"\s*(\w+)?\s*([<>]=?)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(dB|db|%)?\s*")
+
+
+class Condition(NamedTuple):
+    """A metric that is below or above a bound."""
+
+    metric: str
+    """One of `METRICS`."""
+    sign: str
+    """"<", "<=", ">" or ">="."""
+    bound: float
+
+    @classmethod
+    def read(cls, text: str, metric: str = "") -> Condition:
+        """Read a condition such as ``sqnr < 20 dB``; its metric may be given apart from its text."""
+        match = _SYNTAX.fullmatch(text)
+        name = metric or (match[1] if match and match[1] else "")
+        if name and name not in METRICS:
+            hint = closest_text(name, METRICS) or f"There are: {', '.join(METRICS)}."
+            raise OnnxNbError(f"there is no metric called {quoted(name)}.", advice=hint)
+        if match is None or not name or (metric and match[1] not in (None, metric)):
+            advice = 'Write a metric, a sign and a number: "sqnr < 20 dB", "cosine < 0.99" or "max_abs >= 1e-3".'
+            raise OnnxNbError(f"{quoted(text)} is no condition.", advice=advice)
+        unit = match[4] or ""
+        fitting = {"": True, "%": name in _FRACTIONS}.get(unit, name in _DECIBELS)
+        if not fitting:
+            raise OnnxNbError(f"{name} is not in {unit}.", advice=f'Write "{name} {match[2]} {match[3]}".')
+        return cls(name, match[2], float(match[3]) / (100 if unit == "%" else 1))
+
+    def holds(self, errors: ErrorStats) -> bool:
+        """Return whether errors meet the condition; a metric that is not defined (NaN) meets none."""
+        if errors.mismatches and self.metric not in _COUNT_MISMATCHES:
+            # these metrics are over the finite pairs only: as bad as can be in their direction
+            return _SIGNS[self.sign](-math.inf if METRICS[self.metric].higher_is_better else math.inf, self.bound)
+        return _SIGNS[self.sign](errors.metric(self.metric), self.bound)
+
+    def __str__(self) -> str:
+        unit = " dB" if self.metric in _DECIBELS else ""
+        return f"{self.metric} {self.sign} {self.bound:.15g}{unit}"
 
 
 def classes_axis(output: NDArray[Any]) -> int | None:

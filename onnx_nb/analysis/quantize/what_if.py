@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point
-from onnx_nb.analysis.compare.conditions import Condition
-from onnx_nb.analysis.compare.metrics import classes_axis
+from onnx_nb.analysis.compare.metrics import Condition, classes_axis
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.model.model import Model

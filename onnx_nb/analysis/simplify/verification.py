@@ -263,7 +263,7 @@ def largest(value: Any) -> float:
 def complaint(model: Model) -> str:
     """Return the reason why onnx's checker, with its inference of types, rejects a model; empty if it does not."""
 
-    def checked() -> str:
+    def reason() -> str:
         try:
             # a process of its own takes longer than the check
             external_data.accepted(model, full=True, apart=session.fatal_problem(Graph.opened(model)) is not None)
@@ -271,7 +271,7 @@ def complaint(model: Model) -> str:
             return str(error)
         return ""
 
-    return cached(model, complaint, checked)
+    return cached(model, complaint, reason)
 
 
 def _equal(one: Any, other: Any) -> bool:
