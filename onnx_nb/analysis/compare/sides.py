@@ -68,7 +68,7 @@ class Running:
     def __init__(self, model: Model, memory_limit: int, *, is_small: bool = False) -> None:
         self.graph: Final = Graph.of(model)
         self._memory_limit, self._is_small = memory_limit, is_small
-        self._runs: tuple[frozenset[int], Windows] | None = None
+        self._runs: tuple[frozenset[int], Windows, Mapping[int, int]] | None = None
         self._arrays: tuple[Feed, frozenset[int], Mapping[int, NDArray[Any]]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,10 +87,9 @@ class Running:
             yield 1.0
         elif values:
             if self._runs is None or self._runs[0] != values:
-                make = functools.partial(Windows, graph, values, memory_limit=self._memory_limit)
-                refuse_faults(graph, lambda: make(reuse=False).runs)
-                self._runs = values, make(reuse=True)
-            yield from self._runs[1].steps(fed(graph.model, feed.inputs), _SideSink(graph, at, taker))
+                self._runs = (values, *self._windows(values))
+            _, windows, original = self._runs
+            yield from windows.steps(fed(graph.model, feed.inputs), _SideSink(windows.graph, original, at, taker))
 
     def arrays(self, feed: Feed, values: frozenset[int]) -> Mapping[int, NDArray[Any]]:
         """Return values of a feed, which stay in memory until the next one."""
@@ -103,6 +102,15 @@ class Running:
                 arrays = {value: recording[name] for value, name in names.items() if name in recording.array_names}
             self._arrays = feed, values, arrays
         return self._arrays[2]
+
+    def _windows(self, values: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
+        graph = self.graph
+        make = functools.partial(Windows, memory_limit=self._memory_limit)
+        # as the model would run in one session, with the casts that onnxruntime inserts
+        low, original = sessions.with_explicit_casts(graph, values)
+        refuse_faults(graph, lambda: make(graph, values, reuse=False).runs)
+        lowest = {value for value, source in original.items() if source in values}
+        return make(low, lowest, reuse=True), original
 
 
 class Recorded:
@@ -172,13 +180,13 @@ def _run_at_once(graph: Graph, inputs: Mapping[str, Any], values: Collection[int
 class _SideSink(Sink):
     """Passes on the values of one side's windows."""
 
-    def __init__(self, graph: Graph, at: int, taker: Taker) -> None:
+    def __init__(self, graph: Graph, original: Mapping[int, int], at: int, taker: Taker) -> None:
         report: Callable[[float, str], None] | None = taker.progress
         super().__init__(graph, report and (lambda _, what: report(sum(taker.done) / 2, what)))
-        self._at, self._taker = at, taker
+        self._original, self._at, self._taker = original, at, taker
 
     def held(self) -> int:
         return self._taker.nbytes()
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:  # noqa: ARG002
-        self._taker.take(self._at, value, contents(found)[1])
+        self._taker.take(self._at, self._original[value], contents(found)[1])

@@ -29,14 +29,13 @@ from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.protofields import Ints
 from onnx_nb.analysis.model.tensors import attribute, fits
 from onnx_nb.analysis.profile.trace import MEMCPY, Trace
+from onnx_nb.analysis.run.session import CAST_PREFIX
 
 How = Literal["name", "tensor", "edge", "between", ""]
 
 _SUFFIX: Final = re.compile(r"_token_\d+$")
 """End of names that onnxruntime made up; a node of the model may have the part in front by chance."""
-_CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
-"""Start of the name of the float32 copy of a float16 value."""
-_AFFIXES: Final = re.compile(rf"^(?:fused |{_CAST_PREFIX}|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
+_AFFIXES: Final = re.compile(rf"^(?:fused |{CAST_PREFIX}|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +211,7 @@ class _Mapping:
         for value in (ran.value_subgraph == subgraph).nonzero()[0].tolist():
             if not self._fixed[value]:
                 name = ran.value_names[value]  # float16 that onnxruntime computes in float32 has a longer one
-                self._set(value, max(self._value(n, here) for n in (name, name.removeprefix(_CAST_PREFIX))))
+                self._set(value, max(self._value(n, here) for n in (name, name.removeprefix(CAST_PREFIX))))
         for node in order:
             unknown = [value for value in self._outputs(node) if self.same[value] < 0]
             if not unknown:

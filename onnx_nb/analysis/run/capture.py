@@ -32,6 +32,7 @@ from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
+from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
 from onnx_nb.analysis.run.value_recorder import (
     ABSENT,
@@ -142,6 +143,7 @@ def capture(
     selection = keep if keep is None or callable(keep) else frozenset(named(graph, keep, values, "keep"))
     job = Job(source, tuple(values), selection, stop_at, limit, times, ranges)
     refuse_faults(graph, lambda: job.windows(reuse=False).runs)
+    job, translate = _with_casts(graph, job)
     if subprocess and executor is not None:
         raise CaptureError("subprocess and executor are both given.", advice="Leave out one of them.")
     work = CountedWork(progress, count_of(feeds))
@@ -154,7 +156,7 @@ def capture(
             partials = run_in_executor(job, inputs, store, work, executor)
         else:
             partials = run_in_turn(job, inputs, store, work)
-        partial = _merged(partials)
+        partial = _merged(map(translate, partials))
         partials.close()
     except BaseException:
         store.close()
@@ -459,6 +461,41 @@ def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
         if fault.kind in ("duplicate_name", "dangling_input", "cycle") and (node < 0 or node in running):
             advice = "Repair the model, or name tensors= that do not depend on it."
             raise CaptureError(fault.message, advice=advice, node=graph.names[node] if node >= 0 else None)
+
+
+def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partial]]:
+    """Return a job on the model with onnxruntime's casts as nodes, and a function that translates its results back."""
+    cast, values = with_explicit_casts(graph, job.values)
+    if cast is graph:
+        return job, lambda partial: partial
+    numbers = {original: value for value, original in values.items()}
+    keep = frozenset(numbers[v] for v in job.keep) if isinstance(job.keep, frozenset) else job.keep
+    nodes = original_nodes(graph, cast)
+    order = job.windows(reuse=False).runs
+    position = {node: at for at, node in enumerate(order)}
+
+    def place(value: int) -> int:
+        node, subgraph = int(graph.producer[value]), int(graph.value_subgraph[value])
+        while subgraph:  # a value inside a subgraph takes the place of its owner in the main graph
+            node, subgraph = graph.subgraphs[subgraph].owner_node, graph.subgraphs[subgraph].parent
+        return position.get(node, -1)
+
+    def translate(partial: Partial) -> Partial:
+        """Renumber the results of a model with casts, in which Constant nodes have become weights."""
+        seconds, nbytes = np.zeros(graph.main_count), np.zeros(graph.main_count, np.int64)
+        for node in partial.order:
+            if node in nodes:
+                seconds[nodes[node]] += partial.seconds[node]
+                nbytes[nodes[node]] += partial.nbytes[node]
+        records = {values[value]: record for value, record in partial.records.items()}
+        records = {value: records[value] for value in sorted(records, key=place)}
+        arrays = {values[value]: entries for value, entries in partial.arrays.items()}
+        stopped = partial.stopped if partial.stopped < 0 else values[partial.stopped]
+        return dataclasses.replace(
+            partial, order=order, seconds=seconds, nbytes=nbytes, records=records, arrays=arrays, stopped=stopped
+        )
+
+    return job._replace(model=cast.model, values=tuple(numbers[value] for value in job.values), keep=keep), translate
 
 
 def _merged(partials: Iterator[Partial]) -> Partial:

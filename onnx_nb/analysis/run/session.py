@@ -1,4 +1,4 @@
-"""Creation of every onnxruntime session.
+"""Creation of every onnxruntime session, and the casts that onnxruntime adds for float16, as nodes.
 
 A session gets the proto without weights and the folder in which onnxruntime finds and maps them itself. Where it would
 refuse to (a hub cache of symbolic links, a model from memory), it gets our own maps instead. onnxruntime is imported
@@ -28,16 +28,17 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.graph.operators import MARK, schema
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
-from onnx_nb.analysis.model.model import Model, label_of, load, storage_of
+from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
+from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, available_memory, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, listed, may_be_shape, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run.random_feeds import REFUSAL, on_random_feeds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import onnxruntime
     from numpy.typing import NDArray
@@ -575,3 +576,92 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
             tensors[place].external_data.extend(pairs)
     buffers = {} if inside else {at: e.source.array(0, e.source.nbytes, e.what) for at, e in files.items()}
     return proto, storage.folder, buffers
+
+
+# --- the casts that onnxruntime adds for float16 ----------------------------------------------------------------------
+
+CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
+"""Prefix of the name of a value's float32 copy in onnxruntime."""
+
+
+def with_explicit_casts(graph: Graph, values: Collection[int]) -> tuple[Graph, dict[int, int]]:
+    """Return the graph with onnxruntime's casts as nodes, and the original of each of its values.
+
+    If the model needs no casts, or a wanted value would be missing, return the graph itself with the wanted values.
+    """
+    model, identity = graph.model, (graph, {value: value for value in values})
+    if not _has_float16(graph):
+        return identity
+    with working_folder() as folder:
+        path = folder / "casts.onnx"
+        try:
+            create(_without_weights(model), optimize=False, transient=True, written_to=path)
+        except OnnxNbError:
+            return identity  # running it in windows finds the node that fails
+        proto = onnx.load(path)
+    source, target = model.proto.graph, proto.graph
+    target.output.clear()
+    target.output.extend(source.output)
+    target.input.clear()
+    target.input.extend(source.input)
+    there = {tensor.name for tensor in target.initializer}
+    target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in there)
+    cast = Graph.of(with_proto(model, proto))
+    places, cast_places = (zip(g.value_subgraph.tolist(), g.value_names, strict=True) for g in (graph, cast))
+    number = {place: value for value, place in enumerate(places)}
+    # the subgraphs of inlined functions are in between
+    same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
+    pairs = [(value, place) for value, place in enumerate(cast_places) if same_subgraphs or place[0] == 0]
+    original = {value: number[place] for value, place in pairs if place in number}
+    # without those in functions with subgraphs, their nodes round one by one
+    return (cast, original) if set(values) <= set(original.values()) else identity
+
+
+def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
+    """Return the original of each node of the main graph with casts; for an added cast, the node that it serves."""
+
+    def makers(of: Graph) -> Iterator[tuple[str, int]]:
+        pairs = zip(of.value_names, of.producer.tolist(), strict=True)
+        return ((name, node) for name, node in pairs if 0 <= node < of.main_count)
+
+    maker = dict(makers(graph))
+    pairs = ((name.removeprefix(CAST_PREFIX), node) for name, node in makers(cast))
+    return {node: maker[name] for name, node in pairs if name in maker}
+
+
+def _without_weights(model: Model) -> Model:
+    """Turn weights into inputs, as only types matter, and every value into an output."""
+    source = model.proto
+    proto = copy.deepcopy(source)
+    graph = proto.graph
+    graph.initializer.clear()
+    inputs = {info.name for info in source.graph.input}
+    for tensor in source.graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            graph.initializer.append(tensor)
+        elif tensor.name not in inputs:
+            kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            graph.input.add(name=tensor.name, type=kind)
+    graph.output.clear()
+    outputs = dict.fromkeys(name for node in source.graph.node for name in node.output if name)
+    graph.output.extend(ValueInfoProto(name=name) for name in outputs if isinstance(name, str))  # bytes are not UTF-8
+    return with_proto(model, proto)
+
+
+_TYPE_ATTRIBUTES: Final = frozenset(("to", "dtype", "output_dtype", "output_datatype", "value"))
+"""Attributes that may make float16 from inputs of other types."""
+
+
+def _has_float16(graph: Graph) -> bool:
+    proto, half = graph.model.proto, TensorProto.FLOAT16
+    inputs = (info.type.tensor_type.elem_type for info in proto.graph.input)
+    weights = (tensor.data_type for place in graph.subgraphs for tensor in place.graph.initializer)
+    if half in inputs or half in weights:
+        return True
+    definitions = (schema(op, domain, graph.opsets.get(domain, 0)) for op, domain in graph.operators)
+    attributes = (_TYPE_ATTRIBUTES if definition is None else definition.attributes for definition in definitions)
+    makers = [number for number, names in enumerate(attributes) if not _TYPE_ATTRIBUTES.isdisjoint(names)]
+    nodes = (graph.nodes[node] for node in np.flatnonzero(np.isin(graph.op_index, makers)).tolist())
+    inside = (node for function in proto.functions for node in all_nodes(function.node))
+    entries = (attribute for node in itertools.chain(nodes, inside) for attribute in node.attribute)
+    return any(a.t.data_type == half or (a.i == half and plain_text(a.name) in _TYPE_ATTRIBUTES) for a in entries)

@@ -198,8 +198,7 @@ BINARY = ("Add", "Mul", "Sub", "Div", "Max")
 @st.composite
 def arithmetic(draw: st.DrawFn) -> ModelProto:
     """Random graphs: some nodes read weights, Constant nodes or generated values, some results are read by nobody."""
-    # not float16, which a window rounds where it ends
-    kind = draw(st.sampled_from([TensorProto.FLOAT, TensorProto.DOUBLE]))
+    kind = draw(st.sampled_from([TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16]))
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     value = numpy_helper.from_array(RANDOM.standard_normal(3).astype(dtype), "value")
     names, nodes = ["x", "w"], []
@@ -756,6 +755,24 @@ def test_bfloat16_statistics() -> None:
     values = np.array([1, -2, np.inf], ml_dtypes.bfloat16)
     found = capture(model, {"x": values}).statistics("y")
     assert (found.min, found.max, found.posinf) == (-2, 1, 1)
+
+
+def test_float16_keeps_the_precision_that_onnxruntime_keeps() -> None:
+    """It has no float16 kernels for most operators, and does not round between them."""
+    text = "g (float16[n] x, bool c) => (float16[n] y) <float16[3] w = {1, 2, 3}> { k = Constant<value_float = 0.3>() "
+    text += "h = Cast<to = 10>(k) t0 = Mul(x, h) " + " ".join(f"t{i + 1} = Sin(t{i})" for i in range(30))
+    model = parsed(text + " z = Mul(t30, w)  y = Exp(z) }")
+    feeds = {"x": RANDOM.standard_normal(3).astype(np.float16), "c": np.array(True)}
+    for options in ({}, {"memory_limit": 1}, {"times": True}):
+        check(model, feeds, **options)
+    cap = capture(model, feeds, bodies=True)
+    assert cap.names[:6] == ["x", "c", "k", "h", "t0", "t1"]
+    assert [node.index for node in cap.nodes] == list(range(len(model.graph.node)))
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        assert equal(capture(model, [feeds, feeds], executor=executor), capture(model, [feeds, feeds]))
+    stop = capture(model, feeds, stop_at=lambda name, _: name == "t3").stopped
+    assert stop is not None
+    assert stop.node == "Sin"
 
 
 def test_constants_are_no_inputs_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:

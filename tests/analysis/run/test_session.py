@@ -22,8 +22,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb.analysis.errors import ExternalDataError, FeedError, OnnxNbError
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.run import session
+from onnx_nb.analysis.run.session import _has_float16
 from tests import models
 
 if TYPE_CHECKING:
@@ -532,6 +534,16 @@ def test_shared_memory_is_taken_again_and_given_back() -> None:
     held, left = map(int, done.stdout.split())
     assert 32 << 20 < held < 80 << 20  # the next value is made before the last one is dropped
     assert left < 8 << 20
+
+
+def test_float16_is_found_in_lists_of_subgraphs_inside_functions() -> None:
+    body = helper.make_graph([helper.make_node("Cast", ["a"], ["b"], to=TensorProto.FLOAT16)], "body", [], [])
+    opset = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+    inside = helper.make_node("Choose", ["a"], ["b"], domain="my", bodies=[body])
+    function = helper.make_function("my", "F", ["a"], ["b"], [inside], opset)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("F", ["x"], ["y"], domain="my")], "g", ports[:1], ports[1:])
+    assert _has_float16(Graph.of(helper.make_model(graph, opset_imports=opset, functions=[function])))
 
 
 @pytest.mark.parametrize("name", ["a", "y"])
