@@ -486,7 +486,7 @@ class _Pairs:
                 if not detail and (difference := unequal_values(*self.protos, v, w, check)):
                     detail, texts = "values", (texts[0], difference)
                 if detail and v in roles and (change := requantization(*self.protos, v, w, roles[v])):
-                    detail, texts, size = roles[v], change.texts, change.size
+                    detail, (size, texts) = roles[v], change
             if detail:
                 largest_first.append((-size, self._changed("weight", (v, w), detail, *texts)))
         yield from (change for _, change in sorted(largest_first, key=lambda pair: pair[0]))
