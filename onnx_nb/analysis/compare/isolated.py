@@ -62,16 +62,14 @@ class Scale(NamedTuple):
 
     def real(self, integers: Array) -> Array:
         """Return the numbers that integers stand for, in float32."""
-        array: Array = (integers.astype(np.float32) - self.zero_point.astype(np.float32)) * self.scale
-        return array
+        return np.asarray((integers.astype(np.float32) - self.zero_point.astype(np.float32)) * self.scale)
 
     def integers(self, real: Array) -> Array:
         """Return numbers as the nearest integers, as QuantizeLinear does."""
         dtype = self.zero_point.dtype
         limits = np.iinfo(dtype)
         nearest = np.rint(real.astype(np.float32) / self.scale) + self.zero_point.astype(np.float32)
-        codes: Array = np.clip(np.nan_to_num(nearest), limits.min, limits.max).astype(dtype)
-        return codes
+        return np.asarray(np.clip(np.nan_to_num(nearest), limits.min, limits.max).astype(dtype))
 
 
 def isolated_errors(

@@ -237,14 +237,12 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
 
     def _center(self, times: Floats, side: int) -> Floats:
         """Return the time of each column: the mean of the medians of its sessions."""
-        center: Floats = self._by_session(times, side).mean(axis=0)
-        return center
+        return np.asarray(self._by_session(times, side).mean(axis=0))
 
     def _spread(self, times: Floats, side: int) -> Floats:
         """Return the interquartile range of the runs of each column, or half the range of its sessions if wider."""
         runs = np.subtract(*np.quantile(times, (0.75, 0.25), axis=0))
-        spread: Floats = np.maximum(runs, np.ptp(self._by_session(times, side), axis=0) / 2)
-        return spread
+        return np.asarray(np.maximum(runs, np.ptp(self._by_session(times, side), axis=0) / 2))
 
     def _change(
         self,

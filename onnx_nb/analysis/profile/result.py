@@ -165,8 +165,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     @functools.cached_property
     def kernel_seconds(self) -> NDArray[np.float64]:
         """Seconds of all kernels together in each run; each is counted once."""
-        total: NDArray[np.float64] = np.sum([kernel.seconds for kernel in self.kernels], axis=0)
-        return total
+        return np.asarray(np.sum([kernel.seconds for kernel in self.kernels], axis=0))
 
     @property
     def seconds(self) -> float:

@@ -453,8 +453,7 @@ def _share(histogram: Histogram, low: float, high: float) -> float:
 
 def _below(histogram: Histogram) -> NDArray[np.float64]:
     """Return the share of values below each edge."""
-    below: NDArray[np.float64] = np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
-    return below
+    return np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
 
 
 def entropy_range(fine: Histogram, levels: int, bins: int) -> tuple[float, float]:

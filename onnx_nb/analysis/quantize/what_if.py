@@ -333,8 +333,7 @@ def _ratio(signal: float, noise: float) -> float:
 
 def _log_softmax(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     logits = array - array.max(axis=axis, keepdims=True)
-    logs: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(axis=axis, keepdims=True))
-    return logs
+    return np.asarray(logits - np.log(np.exp(logits).sum(axis=axis, keepdims=True)))
 
 
 class ExclusionSearch:

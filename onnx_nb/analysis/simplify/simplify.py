@@ -138,8 +138,7 @@ class Simplification(Displayed, Table, panel="simplification.SimplificationPanel
         """Return a text: verification, number of uses of each rule, unfolded nodes, operators before and after."""
         lines = [repr(self), self.verification, ""]
         counts = Counter(change.rule for change in self.changes)
-        descriptions = rules()
-        lines += [f"{count:>7}  {rule}: {descriptions[rule]}." for rule, count in counts.most_common()]
+        lines += [f"{count:>7}  {rule}: {rules()[rule]}." for rule, count in counts.most_common()]
         if self.left:
             lines += ["", "Not folded:"]
             lines += [f"  {left.op_type} {left.node!r:.80}: {left.why}" for left in self.left[:20]]
