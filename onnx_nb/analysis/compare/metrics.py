@@ -371,7 +371,8 @@ _SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _DECIBELS: Final = ("sqnr", "psnr")
 _FRACTIONS: Final = ("outside", "argmax", "cosine", "rel_l2", "mean_rel", "max_rel")
 _COUNT_MISMATCHES: Final = ("mismatches", "outside")
-_SYNTAX: Final = re.compile(r"\s*(\w+)?\s*([<>]=?)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(dB|db|%)?\s*")
+_NUMBER: Final = r"[-+]?(?:inf|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+_SYNTAX: Final = re.compile(rf"\s*(\w+)?\s*([<>]=?)\s*({_NUMBER})\s*(dB|db|%)?\s*")
 
 
 class Condition(NamedTuple):
