@@ -86,21 +86,6 @@ class Displayed:
         return widget(self)  # marimo shows widgets, but not their MIME bundles
 
 
-class Moved:
-    """A method that is now a function; to read it from a result raises `OnnxNbError`, which names the function."""
-
-    def __init__(self, call: str) -> None:
-        self._call = call
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._message = f"a {owner.__name__} has no {name}()."
-
-    def __get__(self, result: object, owner: type) -> Any:
-        if result is None:
-            return self
-        raise OnnxNbError(self._message, advice=f"Call onnx_nb.{self._call}.")
-
-
 class Table:
     """Base of results that are tables."""
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from onnx_nb.analysis.compare.conditions import Condition
+from onnx_nb.analysis.compare.metrics import Condition
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import (
     bytes_text,

@@ -171,7 +171,7 @@ class ConditionType(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> str:
         """Return the condition in its usual form."""
-        from onnx_nb.analysis.compare.conditions import Condition
+        from onnx_nb.analysis.compare.metrics import Condition
 
         return str(Condition.read(value))
 

@@ -11,19 +11,19 @@ shapes and values.
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
+from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.operands import input_of
@@ -38,6 +38,7 @@ from onnx_nb.analysis.compare.thresholds import (
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.match.diff import diff
@@ -45,18 +46,12 @@ from onnx_nb.analysis.match.node_matching import HOW, Matching
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import input_types
-from onnx_nb.analysis.progress import CountedWork, count_of
+from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, until_it_runs
 from onnx_nb.analysis.scopes.scopes import layer_of
 from onnx_nb.analysis.submodel.assembly import with_constants
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.progress import Progress
 
 _Side = Running | Recorded
 
@@ -181,9 +176,8 @@ def compare(
     notes += _dump_notes(sides, pairs.errors, leftovers)
     notes += [f"F{feeds_text(graphs[0].model, shapes)[1:]}."] if is_random and first and first.inputs else []
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
-    comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, models=models, notes=tuple(notes))
-    if models and first:
-        comparison = dataclasses.replace(comparison, feed=first.inputs)
+    feed, about = first.inputs if models and first else None, (names[0], names[1], points, leftovers, pairs.feeds)
+    comparison = Comparison(*about, models=models, feed=feed, notes=tuple(notes))
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
 
@@ -243,12 +237,13 @@ def _feeds(sides: Sequence[_Side], feeds: Any, shapes: Mapping[str, Any] | None)
         return
     if feeds is None:
         model = captures[0].graph.model
-        names = [name for name in input_types(model) if captures[0].graph.value(name) in captures[0].names]
+        inputs = {name: captures[0].graph.value(name) for name in input_types(model)}
+        names = [name for name, value in inputs.items() if value in captures[0].names]
         missing = next((n for n in input_types(model) if n not in names and n not in model.initializers), None)
         if missing is not None:
             message = f"{captures[0].label} has no values of input {quoted(missing)}."
             raise FeedError(message, advice="Pass its feeds=, or keep the inputs as well.")
-        yield from ({name: captures[0].array(name, number) for name in names} for number in range(count))
+        yield from ({name: captures[0].array(inputs[name], number) for name in names} for number in range(count))
         return
     number = 0
     for number, feed in enumerate(read_feeds(running.graph.model, feeds, shapes), 1):
@@ -298,10 +293,10 @@ class ModelProposal(Proposal):
             self.values[1] = [value for value in self.values[1] if value in candidates]  # the rest need not run
         self.seen = frozenset(self.values[0]), frozenset(self.values[1])
 
-    def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+    def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, ErrorStats]:
         """Return the options that hold, and further pairs that are alike, with their errors."""
         errors = {option: pairs.errors[option] for option in chosen(pairs.errors, self.options)}
-        distances = ((option.reference, by_norm(error.stats)) for option, error in errors.items())
+        distances = ((option.reference, by_norm(error)) for option, error in errors.items())
         doubtful = {value: far for value, far in distances if far > MATCH_DISTANCE}
         samples: list[dict[int, Sample]] = []
         for at in (0, 1):
@@ -351,7 +346,7 @@ class ModelProposal(Proposal):
 
 
 def _dump_notes(
-    sides: Sequence[_Side], errors: Mapping[Option, Errors], leftovers: Sequence[Unmatched]
+    sides: Sequence[_Side], errors: Mapping[Option, ErrorStats], leftovers: Sequence[Unmatched]
 ) -> Iterator[str]:
     """Yield notes on the feeds and on the arrays of a dump that are not compared."""
     for role, side in zip(("reference", "candidate"), sides, strict=True):
@@ -359,7 +354,7 @@ def _dump_notes(
             continue
         graph = sides[0].graph
         inputs = {
-            graph.value_names[pair.reference]: error.stats
+            graph.value_names[pair.reference]: error
             for pair, error in errors.items()
             if all(both.graph.producer[pair.of(at)] < 0 for at, both in enumerate(sides))
         }
@@ -516,10 +511,10 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 
-def chosen(by_option: Mapping[Option, Errors], preference: Iterable[Option]) -> list[Option]:
+def chosen(by_option: Mapping[Option, ErrorStats], preference: Iterable[Option]) -> list[Option]:
     """Return one option for each value of the reference, each value of the candidate at most once."""
     by_value = followers((option.reference, option) for option in preference if option in by_option)
-    distance = {option: by_norm(errors.stats) for option, errors in by_option.items()}
+    distance = {option: by_norm(errors) for option, errors in by_option.items()}
     # the candidate's value may be nearer to another value of the reference than to the one of the same name
     nearest: dict[int, float] = {}
     for option in by_option:

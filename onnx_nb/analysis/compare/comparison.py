@@ -13,12 +13,12 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 
-from onnx_nb.analysis.compare.conditions import read_all
-from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, precision
+from onnx_nb.analysis.arguments import check_choice
+from onnx_nb.analysis.compare.metrics import METRICS, Condition, ErrorSize, ErrorStats, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
 from onnx_nb.analysis.compare.rankings import layer_rows, layers_table, points_table
 from onnx_nb.analysis.compare.thresholds import (
@@ -30,41 +30,19 @@ from onnx_nb.analysis.compare.thresholds import (
     ROUNDING_ULPS,
     SCALE_EXCESS,
 )
-from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.model import saved
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.tensors import listed
-from onnx_nb.analysis.results import Displayed, Moved, Still, Table
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
+from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.results import Displayed, Still, Table
+from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
 """Errors that a histogram counts."""
 Which = Literal["cumulative", "isolated"]
-
-
-class _Errors:
-    """An attribute of `Point` that holds `ErrorStats` or `LazyErrors`, and is read as `ErrorStats`."""
-
-    def __set_name__(self, owner: type[Point], name: str) -> None:
-        self._name = f"_{name}"
-
-    @overload
-    def __get__(self, point: None, owner: type[Point]) -> None: ...
-    @overload
-    def __get__(self, point: Point, owner: type[Point]) -> ErrorStats | None: ...
-    def __get__(self, point: Point | None, owner: type[Point]) -> ErrorStats | None:
-        if point is None:
-            return None  # the default
-        errors: ErrorStats | LazyErrors | None = vars(point)[self._name]
-        return None if errors is None else errors.stats
-
-    def __set__(self, point: Point, errors: ErrorStats | LazyErrors | None) -> None:
-        vars(point)[self._name] = errors
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,27 +91,25 @@ class Point:
     """Relative precision of the coarsest numbers in that region, such as 2⁻⁸ for int8; 0 where it is not known."""
     quantizers: tuple[Quantizer, ...] = ()
     """Quantizers of the values and weights in that region."""
-    cumulative: _Errors = _Errors()
+    cumulative: ErrorStats | None = None
     """`ErrorStats` with both sides running independently; ``None`` if not known."""
-    isolated: _Errors = _Errors()
+    isolated: ErrorStats | None = None
     """`ErrorStats` with the candidate's node reading the reference's values; ``None`` if not known."""
 
     def errors(self, which: Which | None = None) -> ErrorStats:
         """Return the cumulative or the isolated errors; by default the isolated ones if they are known."""
-        if which not in (None, *_WHICH):
-            raise AlignmentError(f"there are no {which!r} errors.", advice="There are: cumulative, isolated.")
+        check_choice("which", which, Which)
         stats: ErrorStats | None = getattr(self, which) if which else self.isolated or self.cumulative
         if stats is None:
             message = f"the {f'{which} ' if which else ''}errors of {quoted(self.name)} are not known."
-            raise AlignmentError(
-                message, advice="Compare with isolated=True, where the candidate is a model and not a capture."
-            )
+            advice = "Compare with isolated=True, where the candidate is a model and not a capture."
+            raise AlignmentError(message, advice=advice)
         return stats
 
     def error_size(self, which: Which | None = None) -> ErrorSize | None:
         """Return the size of these errors, which needs no histograms; ``None`` if not known."""
-        both = [vars(self)[f"_{kind}"] for kind in ((which,) if which else ("isolated", "cumulative"))]
-        return next((errors.size for errors in both if errors is not None), None)
+        size: ErrorSize | None = getattr(self, which) if which else self.isolated or self.cumulative
+        return size
 
     @property
     def faulty(self) -> Quantizer | None:
@@ -477,7 +453,10 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         >>> c.failed(sqnr="< 40 dB"), c.failed("sqnr < 10")
         ([Point('y', cumulative 0.1)], [])
         """
-        tests = read_all(conditions, by_metric)
+        tests = [*map(Condition.read, conditions), *(Condition.read(text, name) for name, text in by_metric.items())]
+        if not tests:
+            advice = 'Such as failed(sqnr="< 20 dB") or failed("max_abs > 1").'
+            raise OnnxNbError("failed needs a condition.", advice=advice)
         points = [point for point in self.points if point.error_size(which) and (point.output or not outputs)]
         bad = [point for point in points if any(test.holds(point.errors(which)) for test in tests)]
         if bad and self.has_random_feeds and (strays := [q for q in self.quantizers if q.strays]):
@@ -499,16 +478,9 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         which
             "cumulative" or "isolated"; by default the latter where it is known.
         """
-        if kind not in ("absolute", "signed", "relative", "ulp"):
-            message = f"there is no histogram of {kind!r} errors."
-            raise AlignmentError(message, advice="There are: absolute, signed, relative, ulp.")
+        check_choice("kind", kind, Kind)
         bins: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
         return bins
-
-    mixed = Moved("mixed(comparison, exclude)")
-    suggest_exclusion = Moved('suggest_exclusion(comparison, sqnr="> 30 dB")')
-    exclusion_curve = Moved("types.ExclusionCurve.of(comparison, order)")
-    nodes_to_exclude = Moved("types.ExclusionCurve.of(comparison, names).nodes()")
 
     @property
     def quantizers(self) -> tuple[Quantizer, ...]:

@@ -6,26 +6,22 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.metrics import kind_of
+from onnx_nb.analysis.compare.metrics import ErrorStats, kind_of
 from onnx_nb.analysis.compare.sides import Recorded
 from onnx_nb.analysis.compare.thresholds import FEED_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.model.tensors import fits, listed, numpy_dtype
 from onnx_nb.analysis.run.feeds import entries_of, read_arrays, read_pb
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.metrics import ErrorStats
-    from onnx_nb.analysis.model.model import Model
 
 _FILES: Final = (".npz", ".npy")
 Arrays = Mapping[str, NDArray[Any]]
@@ -61,11 +57,10 @@ class Dumped(Recorded):
     def __reduce__(self) -> tuple[Any, ...]:
         return Dumped, (self.graph.model, self._arrays, self.label, self.names, self._channels_last)
 
-    def array(self, name: str, number: int) -> Any:
+    def array(self, value: int, number: int) -> Any:
         """Return the array of a value for one feed, with its channels where the model has them."""
-        array = np.asarray(self._arrays[number][name])
-        value = next((value for value, key in self.names.items() if key == name), -1)
-        array = _typed(array, self.graph.type_of(value).elem_type if value >= 0 else 0)
+        name = self.names[value]
+        array = _typed(np.asarray(self._arrays[number][name]), self.graph.type_of(value).elem_type)
         return np.moveaxis(array, -1, 1) if name in self._channels_last else array
 
 
@@ -81,7 +76,7 @@ def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumpe
     other_kind, flags = dict[str, str](), dict[str, bool | None]()
     by_types: dict[str, list[str]] = {}
     for value, name in names.items():
-        array, kind = side.array(name, 0), graph.type_of(value)
+        array, kind = side.array(value, 0), graph.type_of(value)
         dtype = numpy_dtype(kind.elem_type)
         if dtype is not None and kind_of(dtype.name) != kind_of(array.dtype.name):
             other_kind[name] = f"it is {array.dtype.name}, and {dtype.name} in {label_of(graph.model)}"

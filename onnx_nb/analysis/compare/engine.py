@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +28,19 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.array_errors import as_floats, spread
 from onnx_nb.analysis.compare.comparison import Point
 from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors, nodes_between, unconfirmed
-from onnx_nb.analysis.compare.metrics import ErrorStats, LazyErrors, classes_axis
+from onnx_nb.analysis.compare.metrics import ErrorStats, classes_axis
 from onnx_nb.analysis.compare.quantization import Quantizer, activations, input_powers, precision_of, quantizes, weights
 from onnx_nb.analysis.compare.sides import Feed, Recorded, Running, Side, fed
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import shape_text
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.run import value_recorder
+from onnx_nb.analysis.run.statistics import Floats
 from onnx_nb.analysis.run.value_recorder import SMALL, Spilled, Store, statistics_pool, unspilled
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.run.statistics import Floats
 
 _SAMPLE_SIZE: Final = 64
 """Elements of each value in its `Sample`."""
@@ -50,7 +48,6 @@ _UNREAD: Final = 1 << 26
 """Bytes of arrays that stay in memory at most until somebody reads the statistics of their errors."""
 
 Key = TypeVar("Key")
-Errors = ErrorStats | LazyErrors
 Sides = tuple[Side, Running | Recorded]
 """Reference and candidate."""
 Numbers = NDArray[Any]
@@ -111,7 +108,7 @@ class Plan(NamedTuple):
 class PairErrors:
     """Errors of pairs over one feed, or several."""
 
-    errors: dict[Option, Errors] = field(default_factory=dict)
+    errors: dict[Option, ErrorStats] = field(default_factory=dict)
     misfits: dict[Option, str] = field(default_factory=dict)
     """Reason why two values could not be compared, or do not correspond."""
     samples: tuple[dict[int, Sample], dict[int, Sample]] = field(default_factory=lambda: ({}, {}))
@@ -120,7 +117,7 @@ class PairErrors:
     """Values of the reference, for `unspilled`."""
     dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
     """Types of the candidate's tensors."""
-    isolated: dict[int, Errors] = field(default_factory=dict)
+    isolated: dict[int, ErrorStats] = field(default_factory=dict)
     """Errors that regions add, by the value of the candidate that they end with."""
     quantizers: dict[int, Quantizer] = field(default_factory=dict)
     """Quantizers of activations, by the candidate's nodes."""
@@ -141,8 +138,8 @@ class PairErrors:
         )
 
 
-def _merged(earlier: Mapping[Key, Errors], later: Mapping[Key, Errors]) -> dict[Key, Errors]:
-    return {key: errors.stats | later[key].stats for key, errors in earlier.items() if key in later}
+def _merged(earlier: Mapping[Key, ErrorStats], later: Mapping[Key, ErrorStats]) -> dict[Key, ErrorStats]:
+    return {key: errors | later[key] for key, errors in earlier.items() if key in later}
 
 
 class Proposal(abc.ABC):
@@ -155,7 +152,7 @@ class Proposal(abc.ABC):
     """Whether the candidate may cast to float16 on purpose: an export does so by mistake, unless it was quantized."""
 
     @abc.abstractmethod
-    def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+    def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, ErrorStats]:
         """Return the pairs that hold, with their errors; ``run`` runs the first feed again for other pairs."""
 
     def is_doubtful(self, option: Option) -> bool:
@@ -307,7 +304,7 @@ def _isolate(  # noqa: PLR0917
     settings = plan.settings._replace(memory_limit=plan.settings.memory_limit // 2)
     inputs = fed(model, feed.inputs)
 
-    def of_regions(skip: Collection[int] = (), uncut: Collection[int] = ()) -> dict[int, Errors]:
+    def of_regions(skip: Collection[int] = (), uncut: Collection[int] = ()) -> dict[int, ErrorStats]:
         right = {value: array for value, array in arrays.items() if value not in skip}
         return isolated_errors(
             graph, right, pairs.dtypes, inputs, settings, keep=unread, uncut=uncut, scales=scales, progress=progress
@@ -368,7 +365,7 @@ class _Pairing:
         self.pairs, self.done, self.waiting = PairErrors(), [0.0, 0.0], [0, 0]
         """What was compared, fractions of both sides that ran, and bytes of their values that wait for the other."""
         self._arrived: tuple[dict[int, _Waiting], dict[int, _Waiting]] = {}, {}
-        self._busy: list[tuple[Option, concurrent.futures.Future[Errors], int]] = []
+        self._busy: list[tuple[Option, concurrent.futures.Future[ErrorStats], int]] = []
         """Pairs that are being compared, and their bytes."""
         self._held_bytes, self._limit, self._unread = 0, plan.settings.memory_limit, plan.unread
         self._permanent: set[tuple[int, int]] = set()
@@ -449,7 +446,7 @@ class _Pairing:
             self.pairs.errors[option] = settings.errors(reference, candidate, keep=True, argmax=axis)
             return
 
-        def compute() -> Errors:
+        def compute() -> ErrorStats:
             # the real numbers that quantized integers represent
             actual = scale_of(self._candidate, option).real(candidate) if option.scale[0] else candidate
             return settings.errors(reference, actual, keep=False, argmax=axis)

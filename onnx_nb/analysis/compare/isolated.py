@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, SparseTensorProto, helper
 
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, classes_axis
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, classes_axis, lazy_errors
 from onnx_nb.analysis.compare.thresholds import CONTRADICTED_ERROR, EXACT_ERROR, HARM_RATIO
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.model.model import with_proto
+from onnx_nb.analysis.model.model import Model, with_proto
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.submodel.assembly import weight_tensors, weights_of
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
 
 _SUFFIX: Final = "__onnx"
 """Suffix of the name of a tensor that a region computes."""
@@ -50,11 +47,9 @@ class Settings(NamedTuple):
     feed: int = 0
     """Index of the feed, for the places of the worst errors."""
 
-    def errors(
-        self, reference: Array, candidate: Array, *, keep: bool, argmax: int | None = None
-    ) -> ErrorStats | LazyErrors:
+    def errors(self, reference: Array, candidate: Array, *, keep: bool, argmax: int | None = None) -> ErrorStats:
         """Return the errors of an array; with ``keep`` both arrays stay in memory until all statistics are computed."""
-        compare = LazyErrors if keep else ErrorStats.of
+        compare = lazy_errors if keep else ErrorStats.of
         return compare(reference, candidate, rtol=self.rtol, atol=self.atol, argmax=argmax, feed=self.feed)
 
 
@@ -67,16 +62,14 @@ class Scale(NamedTuple):
 
     def real(self, integers: Array) -> Array:
         """Return the numbers that integers stand for, in float32."""
-        array: Array = (integers.astype(np.float32) - self.zero_point.astype(np.float32)) * self.scale
-        return array
+        return np.asarray((integers.astype(np.float32) - self.zero_point.astype(np.float32)) * self.scale)
 
     def integers(self, real: Array) -> Array:
         """Return numbers as the nearest integers, as QuantizeLinear does."""
         dtype = self.zero_point.dtype
         limits = np.iinfo(dtype)
         nearest = np.rint(real.astype(np.float32) / self.scale) + self.zero_point.astype(np.float32)
-        codes: Array = np.clip(np.nan_to_num(nearest), limits.min, limits.max).astype(dtype)
-        return codes
+        return np.asarray(np.clip(np.nan_to_num(nearest), limits.min, limits.max).astype(dtype))
 
 
 def isolated_errors(
@@ -90,7 +83,7 @@ def isolated_errors(
     uncut: Collection[int] = (),
     scales: Mapping[int, Scale] | None = None,
     progress: Progress | None = None,
-) -> dict[int, ErrorStats | LazyErrors]:
+) -> dict[int, ErrorStats]:
     """Return the errors of each reference tensor when its region runs on reference values.
 
     ``references`` maps a tensor to a function that returns its correct value, ``dtypes`` to the type in the model,
@@ -114,7 +107,7 @@ def isolated_errors(
         with np.errstate(over="ignore", invalid="ignore"):  # values beyond float16 are infinite there, too
             return array.astype(dtypes[value], copy=False)
 
-    errors: dict[int, ErrorStats | LazyErrors] = {}
+    errors: dict[int, ErrorStats] = {}
     report = progress or (lambda _part, _what: None)
     # where no node is in a body that may not run, onnxruntime has already run each with these sizes
     is_safe = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
@@ -180,15 +173,15 @@ def _batches(
 
 def unconfirmed(
     graph: Graph,
-    stats: Mapping[int, ErrorStats | LazyErrors],
+    stats: Mapping[int, ErrorStats],
     doubtful: Collection[int],
-    run: Callable[[], Mapping[int, ErrorStats | LazyErrors]],
+    run: Callable[[], Mapping[int, ErrorStats]],
 ) -> set[int]:
     """Return the doubtful tensors that differ from the reference though all that is computed from them is right.
 
     ``run`` returns the errors of regions that begin at no doubtful tensor; called if any error is beyond rounding.
     """
-    if not doubtful or all(errors.size.relative_error <= EXACT_ERROR for errors in stats.values()):
+    if not doubtful or all(errors.relative_error <= EXACT_ERROR for errors in stats.values()):
         return set()
     errors = run()
     sure = stats.keys() - doubtful
@@ -198,8 +191,8 @@ def unconfirmed(
         for node in nodes:
             for value in graph.node_outputs(node).tolist():
                 if value in doubtful:
-                    worst[value] = max(worst.get(value, 0.0), errors[end].size.relative_error)
-    here = {value: errors[value].size.relative_error for value in worst.keys() & errors.keys()}
+                    worst[value] = max(worst.get(value, 0.0), errors[end].relative_error)
+    here = {value: errors[value].relative_error for value in worst.keys() & errors.keys()}
     return {
         value
         for value, error in here.items()  # after a NaN on one side only, there are others unless the pair is wrong

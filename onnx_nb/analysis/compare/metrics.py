@@ -2,7 +2,7 @@
 
 Numbers are computed in float64 over the pairs in which both values are finite. `ErrorStats` holds counts, norms,
 histograms and the worst elements, so that errors of several feeds, or from other processes, can be merged.
-`LazyErrors` computes only the size of the errors at first: of the histograms of hundreds of tensors, few are used.
+`lazy_errors` computes only their size at first: of the histograms of hundreds of tensors, few are used.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare import array_errors
-from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.formatting import count_text, shape_text
+from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
+from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shape_text
+from onnx_nb.analysis.model.saved import Count, Size
 from onnx_nb.analysis.run.statistics import EMPTY, NOTHING, Floats, Histogram, LogHistogram
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.saved import Count, Size
 
 RTOL: Final = 1e-3
 """Default relative tolerance, that of onnxruntime's own tests."""
@@ -49,8 +48,26 @@ class Worst:
     """Index of the feed."""
 
 
+class _LazyFields:
+    """Base of errors whose fields may be computed when the first of those that lack is read."""
+
+    __slots__ = ("_compute",)
+
+    if not TYPE_CHECKING:  # any name would do
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in self.__dataclass_fields__:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+            if (compute := self._compute) is not None:  # threads that do this at the same time compute the same
+                stats = compute()
+                for entry in dataclasses.fields(stats):
+                    object.__setattr__(self, entry.name, getattr(stats, entry.name))
+                object.__setattr__(self, "_compute", None)
+            return object.__getattribute__(self, name)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
-class ErrorSize:
+class ErrorSize(_LazyFields):
     """Size of the errors of two arrays, sufficient to rank points and to find the first divergent one."""
 
     shape: tuple[Count, ...]
@@ -219,16 +236,6 @@ class ErrorStats(ErrorSize):
         return cls(shape, dtypes, reference.size, rtol=rtol, atol=atol, worst=tuple(worst), **fields)
 
     @property
-    def size(self) -> ErrorSize:
-        """These statistics; `LazyErrors.size` is available before the rest is computed."""
-        return self
-
-    @property
-    def stats(self) -> ErrorStats:
-        """These statistics, as of `LazyErrors`."""
-        return self
-
-    @property
     def outside_fraction(self) -> float:
         """Fraction of the pairs that are `outside` the tolerance."""
         return self.outside / self.count if self.count else 0.0
@@ -307,34 +314,24 @@ _name = functools.cache(lambda dtype: dtype.name)
 """numpy composes the name of a dtype anew at each call."""
 
 
-class LazyErrors:
-    """Errors of two arrays that nobody changes: their size immediately, the rest when `stats` is first read.
+def lazy_errors(reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> ErrorStats:
+    """Return the errors of two arrays that nobody changes: their size is computed now, the rest when it is first read.
 
     The options are those of `ErrorStats.of`.
     """
-
-    size: ErrorSize
-    """The fields of `stats` with the same names, to the last bit."""
-
-    def __init__(self, reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> None:
-        compute = functools.partial(ErrorStats.of, reference, candidate, **options)
-        with np.errstate(all="ignore"):
-            parts = array_errors.finite_sums(reference, candidate)
-        self._stats: ErrorStats | Callable[[], ErrorStats] = compute if parts is not None else compute()
-        if parts is None:
-            self.size = self.stats
-            return
-        equal, sums = parts
-        dtypes, names = (_name(reference.dtype), _name(candidate.dtype)), ErrorSize.__slots__
-        of_sums = {name: number for name, number in sums._asdict().items() if name in names}
-        self.size = ErrorSize(reference.shape, dtypes, reference.size, equal, **of_sums)
-
-    @property
-    def stats(self) -> ErrorStats:
-        """All of the statistics."""
-        if not isinstance(self._stats, ErrorStats):
-            self._stats = self._stats()  # threads that do this at the same time compute the same
-        return self._stats
+    compute = functools.partial(ErrorStats.of, reference, candidate, **options)
+    with np.errstate(all="ignore"):
+        parts = array_errors.finite_sums(reference, candidate)
+    if parts is None:
+        return compute()
+    equal, sums = parts
+    of_sums = {name: number for name, number in sums._asdict().items() if name in ErrorSize.__slots__}
+    dtypes = _name(reference.dtype), _name(candidate.dtype)
+    size, errors = ErrorSize(reference.shape, dtypes, reference.size, equal, **of_sums), object.__new__(ErrorStats)
+    for name in ErrorSize.__slots__:
+        object.__setattr__(errors, name, getattr(size, name))
+    object.__setattr__(errors, "_compute", compute)
+    return errors
 
 
 class Metric(NamedTuple):
@@ -366,6 +363,54 @@ METRICS: Final[Mapping[str, Metric]] = {
     "mismatches": Metric("NaN or Inf on one side", lambda errors: float(errors.mismatches), logarithmic=False),
 }
 """Metrics by name: points can be ranked by each, and tables have a column for it."""
+
+
+_SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_DECIBELS: Final = ("sqnr", "psnr")
+_FRACTIONS: Final = ("outside", "argmax", "cosine", "rel_l2", "mean_rel", "max_rel")
+_COUNT_MISMATCHES: Final = ("mismatches", "outside")
+_NUMBER: Final = r"[-+]?(?:inf|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+_SYNTAX: Final = re.compile(rf"\s*(\w+)?\s*([<>]=?)\s*({_NUMBER})\s*(dB|db|%)?\s*")
+
+
+class Condition(NamedTuple):
+    """A metric that is below or above a bound."""
+
+    metric: str
+    """One of `METRICS`."""
+    sign: str
+    """"<", "<=", ">" or ">="."""
+    bound: float
+
+    @classmethod
+    def read(cls, text: str, metric: str = "") -> Condition:
+        """Read a condition such as ``sqnr < 20 dB``; its metric may be given apart from its text."""
+        match = _SYNTAX.fullmatch(text)
+        name = metric or (match[1] if match and match[1] else "")
+        if name and name not in METRICS:
+            hint = closest_text(name, METRICS) or f"There are: {', '.join(METRICS)}."
+            raise OnnxNbError(f"there is no metric called {quoted(name)}.", advice=hint)
+        if match is None or not name or (metric and match[1] not in (None, metric)):
+            advice = 'Write a metric, a sign and a number: "sqnr < 20 dB", "cosine < 0.99" or "max_abs >= 1e-3".'
+            raise OnnxNbError(f"{quoted(text)} is no condition.", advice=advice)
+        unit = match[4] or ""
+        fitting = {"": True, "%": name in _FRACTIONS}.get(unit, name in _DECIBELS)
+        if not fitting:
+            raise OnnxNbError(f"{name} is not in {unit}.", advice=f'Write "{name} {match[2]} {match[3]}".')
+        return cls(name, match[2], float(match[3]) / (100 if unit == "%" else 1))
+
+    def holds(self, errors: ErrorStats) -> bool:
+        """Return whether errors meet the condition; a metric that is not defined (NaN) meets none."""
+        if errors.mismatches and self.metric not in _COUNT_MISMATCHES:
+            # these metrics are over the finite pairs only: as bad as can be in their direction
+            return _SIGNS[self.sign](-math.inf if METRICS[self.metric].higher_is_better else math.inf, self.bound)
+        return _SIGNS[self.sign](errors.metric(self.metric), self.bound)
+
+    def __str__(self) -> str:
+        unit = " dB" if self.metric in _DECIBELS else ""
+        return f"{self.metric} {self.sign} {self.bound:.15g}{unit}"
 
 
 def classes_axis(output: NDArray[Any]) -> int | None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.model import read_tensor
 from onnx_nb.analysis.model.tensors import attribute, attributes, numpy_dtype
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
 
 _LONGEST: Final = 8
 """Maximum number of nodes traced between an initializer and its reader."""
@@ -89,6 +87,12 @@ def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
         return operand
     data = constant_of(graph, node, row.scales[0][0])  # its product with that of the weight is the scale of the bias
     return None if data is None else _dequantized(operand, np.asarray(scale * data), None, -1)
+
+
+def weights_at(graph: Graph, node: int) -> Iterator[Operand]:
+    """Yield the weights that a node reads."""
+    places = (1, 2) if graph.op_type(node) in INTEGERS else range(len(graph.node_inputs(node)))
+    return (operand for place in places if (operand := weight_of(graph, node, place)) is not None)
 
 
 def _of_blocks(graph: Graph, node: int) -> Operand | None:

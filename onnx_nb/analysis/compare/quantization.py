@@ -10,13 +10,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnx_nb.analysis.compare.operands import BLOCKS, INTEGERS, TRANSPARENT, Operand, constant_of, input_of, weight_of
+from onnx_nb.analysis.compare.operands import TRANSPARENT, Operand, constant_of, input_of, weights_at
 from onnx_nb.analysis.compare.readings import mistake_of, smoothing_of
 from onnx_nb.analysis.compare.rounding import (
     Rounded,
@@ -30,14 +30,12 @@ from onnx_nb.analysis.compare.rounding import (
 )
 from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
 from onnx_nb.analysis.formatting import quoted, ratio_text, share_text
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
+from onnx_nb.analysis.model.protofields import Longs
+from onnx_nb.analysis.model.saved import Count, Size
 from onnx_nb.analysis.model.tensors import attributes, listed
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.protofields import Longs
-    from onnx_nb.analysis.model.saved import Count, Size
-    from onnx_nb.analysis.run.statistics import Floats
+from onnx_nb.analysis.run.statistics import Floats
 
 _BITS: Final[dict[int, int]] = {
     **dict.fromkeys((TensorProto.INT16, TensorProto.UINT16), 16),
@@ -552,11 +550,8 @@ def weights(
     """
     quantizers = []
     for node in nodes:
-        for place in _WEIGHT_PLACES.get(graph.op_type(node), range(len(graph.node_inputs(node)))):
-            if graph.op_type(node) in TRANSPARENT:
-                continue
-            operand = weight_of(graph, node, place)
-            if operand is None or operand.integers is None:
+        for operand in weights_at(graph, node) if graph.op_type(node) not in TRANSPARENT else ():
+            if operand.integers is None:
                 continue
             name = _BASE.sub("", operand.initializer)
             right = by_name(name)
@@ -587,10 +582,6 @@ _AS_IT_IS: Final = "_quantized"
 """Suffix of a weight that onnxruntime quantizes without turning it."""
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes that onnxruntime's quantizers append to the name of a float weight for that of the quantized one."""
-_WEIGHT_PLACES: Final[Mapping[str, Iterable[int]]] = {
-    **dict.fromkeys(INTEGERS, (1, 2)),
-    **{op: (place,) for op, place in BLOCKS.items()},
-}
 
 
 def _output_axis(graph: Graph, node: int, ndim: int) -> int:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.compare.operands import Operand
 from onnx_nb.analysis.compare.thresholds import READING_GAIN, READING_RESIDUE, SALIENT_POWER
 from onnx_nb.analysis.formatting import number_text, quoted
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.operands import Operand
-    from onnx_nb.analysis.run.statistics import Floats
+from onnx_nb.analysis.run.statistics import Floats
 
 _CROP: Final = 512
 """Elements of each axis that are read again."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.thresholds import LEVELS_OF_CHANNEL, LOST_SHARE, OUTLIER_RANGE
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.protofields import Longs
+from onnx_nb.analysis.model.protofields import Longs
 
 _SAMPLE_SIZES: Final = {"activation": 1 << 15, "weight": 1 << 17}
 """Maximum number of values that are rounded."""

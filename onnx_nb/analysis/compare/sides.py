@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,15 @@ from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.capture import capture, refuse_faults
+from onnx_nb.analysis.run.capture import Capture, capture, refuse_faults
 from onnx_nb.analysis.run.feeds import validate_feeds
+from onnx_nb.analysis.run.session import Value
 from onnx_nb.analysis.run.value_recorder import contents
 from onnx_nb.analysis.run.windows import Sink, Windows
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.run.capture import Capture
-    from onnx_nb.analysis.run.session import Value
 
 
 class Feed(NamedTuple):
@@ -132,14 +128,14 @@ class Recorded:
 
     def steps(self, feed: Feed, values: Collection[int], at: int, taker: Taker) -> Iterator[float]:
         """Pass on the wanted values of a feed in one step."""
-        for value, name in self.names.items():
+        for value in self.names:
             if value in values:
-                taker.take(at, value, self.array(name, feed.number), permanent=True)
+                taker.take(at, value, self.array(value, feed.number), permanent=True)
         yield 1.0
 
-    def array(self, name: str, number: int) -> Any:
+    def array(self, value: int, number: int) -> Any:
         """Return the array of a value for one feed."""
-        return self._capture[(name, number) if self.feeds > 1 else name]
+        return self._capture[(self.names[value], number) if self.feeds > 1 else self.names[value]]
 
 
 def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +23,16 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import followers, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.match.graph_lists import Weights, attribute_label, attributes_of, commutative, lists, undocumented
 from onnx_nb.analysis.match.node_matching import HOW, Matching, match
 from onnx_nb.analysis.match.weight_differences import ROLES, quantizer_roles, requantization, unequal_values
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.protofields import Ints
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.results import Displayed, Panel, Still, StillTable, Table
 from onnx_nb.analysis.scopes.scopes import BODY, Scopes, layer_with, scopes, scopes_around
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.types import ValueType
-    from onnx_nb.analysis.model.protofields import Ints
-    from onnx_nb.analysis.progress import Progress
 
 What = Literal["added", "removed", "changed"]
 _ONLY: Final[tuple[What, What]] = ("removed", "added")
@@ -488,7 +486,7 @@ class _Pairs:
                 if not detail and (difference := unequal_values(*self.protos, v, w, check)):
                     detail, texts = "values", (texts[0], difference)
                 if detail and v in roles and (change := requantization(*self.protos, v, w, roles[v])):
-                    detail, texts, size = roles[v], change.texts, change.size
+                    detail, (size, texts) = roles[v], change
             if detail:
                 largest_first.append((-size, self._changed("weight", (v, w), detail, *texts)))
         yield from (change for _, change in sorted(largest_first, key=lambda pair: pair[0]))

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import numpy as np
 import onnx
@@ -19,13 +19,11 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER, LARGE
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import label_of, storage_of
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.protofields import Ints
+from onnx_nb.analysis.model.protofields import Ints
 
 COMMUTATIVE: Final = operators.names_where("commutes")
 """ONNX operators whose inputs may be in any order."""

@@ -5,29 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import onnx
 
 from onnx_nb.analysis.formatting import number_text
 from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.match.graph_lists import Weights, undocumented
 from onnx_nb.analysis.model import tensors
 
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
-
 ROLES: Final = ("scale", "zero point")
 """What a weight of a quantizer is."""
-
-
-class Requantization(NamedTuple):
-    """How scales or zero points moved."""
-
-    size: float
-    """Logarithm of the largest factor between scales, infinite where there are more or fewer."""
-    texts: tuple[str, str]
 
 
 def unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callable[[], None]) -> str:
@@ -75,8 +65,11 @@ def quantizer_roles(graph: Graph) -> dict[int, str]:
     return roles
 
 
-def requantization(one: Weights, other: Weights, v: int, w: int, role: str) -> Requantization | None:
-    """Return how scales or zero points of one type moved; nothing if that says less than that their values differ."""
+def requantization(one: Weights, other: Weights, v: int, w: int, role: str) -> tuple[float, tuple[str, str]] | None:
+    """Return the logarithm of the largest factor between scales, and how scales or zero points of one type moved.
+
+    The factor is infinite where there are more or fewer. None if this says less than that their values differ.
+    """
     protos = one.proto(v), other.proto(w)
     kinds = {-1 if isinstance(proto, onnx.SparseTensorProto) else proto.data_type for proto in protos}
     if len(kinds) > 1 or kinds & {-1, onnx.TensorProto.STRING}:
@@ -86,7 +79,7 @@ def requantization(one: Weights, other: Weights, v: int, w: int, role: str) -> R
     is_scale = role == "scale"
     if arrays[0].shape != arrays[1].shape:
         words = ["per tensor" if x.size == 1 else "per channel" if x.ndim == 1 else "in blocks" for x in arrays]
-        return Requantization(math.inf if is_scale else 0.0, (words[0], words[1])) if words[0] != words[1] else None
+        return (math.inf if is_scale else 0.0, (words[0], words[1])) if words[0] != words[1] else None
     old, new = (array.astype(np.float64).ravel() for array in arrays)
     with np.errstate(all="ignore"):
         moves = np.abs(np.nan_to_num(np.log(new / old), posinf=0.0, neginf=0.0) if is_scale else new - old)
@@ -95,4 +88,4 @@ def requantization(one: Weights, other: Weights, v: int, w: int, role: str) -> R
         more = f", {'×' if new[at] > old[at] else '÷'} {math.exp(moves[at]):.3g}"
     more += f" in channel {at} of {old.size:,}" if old.size > 1 else ""
     texts = number_text(float(old[at]), 3), number_text(float(new[at]), 3) + more
-    return Requantization(float(moves[at]) if is_scale else 0.0, texts)
+    return float(moves[at]) if is_scale else 0.0, texts

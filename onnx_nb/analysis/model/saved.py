@@ -85,11 +85,11 @@ def check_file(path: Path, limit: int = FILE_LIMIT) -> int:
     return status.st_size
 
 
-def read_json(path: Path, hook: Callable[[Any], Any] | None = None) -> Any:
+def read_json(path: Path) -> Any:
     """Return what a JSON file holds."""
     size = check_file(path)
     with path.open("rb") as file:
-        return json.loads(file.read(size), object_pairs_hook=hook)
+        return json.loads(file.read(size))
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -233,8 +233,6 @@ def typed(value: Any, hint: Any, where: str, arrays: Mapping[str, NDArray[Any]] 
         return value.encode(errors="replace").decode()
     elif hint is complex and isinstance(value, list):
         return complex(*part(value, tuple[float, float], where))
-    elif isinstance(hint, type) and "__set__" in vars(hint):  # a descriptor, which says what is read from it
-        return part(value, get_type_hints(vars(hint)["__get__"])["return"], where)
     elif dataclasses.is_dataclass(hint) and isinstance(value, dict | list):
         schema = _schema(cast("type", hint))
         content = value if isinstance(value, dict) else dict(zip(schema, value, strict=False))

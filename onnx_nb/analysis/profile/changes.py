@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -22,12 +23,11 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from onnx_nb.analysis.profile.result import Profile
@@ -198,13 +198,8 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
     def _members(self, by: ChangeBy) -> dict[str, tuple[list[int], list[int]]]:
         """Return the kernels before and after of each set of nodes, operator or scope."""
         sides = (self.before, self.after)
-        sets = _node_sets(sides) if by == "nodes" else None
-        members: dict[str, tuple[list[int], list[int]]] = {}
-        for side, profile in enumerate(sides):
-            for number in range(len(profile.kernels)):
-                for name in _keys(profile, number, by) if sets is None else (sets[side][number],):
-                    members.setdefault(name, ([], []))[side].append(number)
-        return members
+        sets = _node_sets(sides) if by == "nodes" else [_groups(profile, by) for profile in sides]
+        return {name: (sets[0].get(name, []), sets[1].get(name, [])) for name in sets[0] | sets[1]}
 
     def _times(self, members: Sequence[tuple[list[int], list[int]]]) -> list[Floats]:
         """Return the seconds of each run (row) of each member (column), before and after."""
@@ -242,14 +237,12 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
 
     def _center(self, times: Floats, side: int) -> Floats:
         """Return the time of each column: the mean of the medians of its sessions."""
-        center: Floats = self._by_session(times, side).mean(axis=0)
-        return center
+        return np.asarray(self._by_session(times, side).mean(axis=0))
 
     def _spread(self, times: Floats, side: int) -> Floats:
         """Return the interquartile range of the runs of each column, or half the range of its sessions if wider."""
         runs = np.subtract(*np.quantile(times, (0.75, 0.25), axis=0))
-        spread: Floats = np.maximum(runs, np.ptp(self._by_session(times, side), axis=0) / 2)
-        return spread
+        return np.asarray(np.maximum(runs, np.ptp(self._by_session(times, side), axis=0) / 2))
 
     def _change(
         self,
@@ -266,25 +259,16 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
             verdict = "only before" if numbers[0] else "only after"
         elif abs(difference) > noise and min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS:
             verdict = "slower" if difference > 0 else "faster"
-        nodes, ops, providers = set[str](), list[str](), list[str]()
-        for profile, side in zip(profiles, sides, strict=True):
-            nodes.update(profile.graph.names[node] for kernel in side for node in kernel.opened or kernel.nodes)
-            ops.append(", ".join(dict.fromkeys(kernel.op for kernel in side)))
-            providers.append(", ".join(dict.fromkeys(kernel.provider for kernel in side)))
-        return ProfileChange(
-            verdict=verdict,
-            name=name,
-            op=ops[1],
-            before_op=ops[0],
-            nodes=len(nodes),
-            before=medians[0],
-            after=medians[1],
-            noise=noise,
-            kernels=(tuple(numbers[0]), tuple(numbers[1])),
-            before_provider=providers[0],
-            provider=providers[1],
-            difference=difference,
-        )
+        nodes = {
+            profile.graph.names[node]
+            for profile, side in zip(profiles, sides, strict=True)
+            for kernel in side
+            for node in kernel.opened or kernel.nodes
+        }
+        before_op, op = (", ".join(dict.fromkeys(kernel.op for kernel in side)) for side in sides)
+        before_provider, provider = (", ".join(dict.fromkeys(kernel.provider for kernel in side)) for side in sides)
+        times, kernels = (*medians, difference, noise), (tuple(numbers[0]), tuple(numbers[1]))
+        return ProfileChange(verdict, name, op, before_op, len(nodes), *times, before_provider, provider, kernels)
 
 
 def _settings(profile: Profile) -> dict[str, str]:
@@ -297,15 +281,16 @@ def _settings(profile: Profile) -> dict[str, str]:
     }
 
 
-def _keys(profile: Profile, number: int, by: ChangeBy) -> list[str]:
+def _groups(profile: Profile, by: ChangeBy) -> dict[str, list[int]]:
+    """Return the kernels of each operator, or of each path of scopes."""
     if by == "operator":
-        return [profile.kernels[number].op]
-    tree = scopes(profile.graph)
-    return [tree.scope_path[scope] for scope in scopes_around(tree, profile.kernel_scopes[number])]
+        return followers((kernel.op, number) for number, kernel in enumerate(profile.kernels))
+    tree, places = scopes(profile.graph), enumerate(profile.kernel_scopes)
+    return followers((tree.scope_path[scope], number) for number, at in places for scope in scopes_around(tree, at))
 
 
-def _node_sets(sides: tuple[Profile, Profile]) -> list[list[str]]:
-    """Return for each kernel of both profiles the name of the smallest set of nodes that has kernels of its own."""
+def _node_sets(sides: tuple[Profile, Profile]) -> list[dict[str, list[int]]]:
+    """Return the kernels of both profiles by the smallest sets of nodes that have kernels of their own."""
     above: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -326,4 +311,4 @@ def _node_sets(sides: tuple[Profile, Profile]) -> list[list[str]]:
     label: dict[str, str] = {}
     for name in itertools.chain(*first_nodes):
         label.setdefault(root(name), name)
-    return [[label[root(name)] for name in firsts] for firsts in first_nodes]
+    return [followers((label[root(name)], number) for number, name in enumerate(firsts)) for firsts in first_nodes]

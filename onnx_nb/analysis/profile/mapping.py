@@ -17,23 +17,19 @@ import dataclasses
 import itertools
 import re
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
+from onnx_nb.analysis.model.protofields import Ints
 from onnx_nb.analysis.model.tensors import attribute, fits
-from onnx_nb.analysis.profile.trace import MEMCPY
+from onnx_nb.analysis.profile.trace import MEMCPY, Trace
 from onnx_nb.analysis.run.session import CAST_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from onnx_nb.analysis.model.protofields import Ints
-    from onnx_nb.analysis.profile.trace import Trace
 
 How = Literal["name", "tensor", "edge", "between", ""]
 
@@ -65,20 +61,10 @@ UNKNOWN: Final = KernelPlace((), "")
 def places(
     graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace, *, flat: Graph | None = None
 ) -> list[KernelPlace]:
-    """Return the place in a model of each kernel.
+    """Return the place in a model of each kernel of a profile.
 
-    Parameters
-    ----------
-    graph
-        The model as loaded.
-    ran
-        The graph that onnxruntime made of it, or ``graph`` itself.
-    nodes
-        Node of the graph that ran of each kernel; −1 if it has none.
-    trace
-        The profile with these kernels.
-    flat
-        The model with the nodes of local functions in the place of their calls; None if it has none.
+    ``ran`` is the graph that onnxruntime made of the model, or ``graph`` itself, and ``nodes`` has the node there of
+    each kernel, or −1; ``flat`` is the model with the nodes of local functions in the place of their calls, if any.
     """
     if flat is not None:
         sites = places(flat, ran, nodes, trace)

@@ -136,16 +136,16 @@ def profile(
         ran_as = ran_nodes(trace, ran)
         parts.append(Profiled(trace, places(graph, ran, ran_as, trace, flat=flat), program, ran_as))
     work.reached(total, "mapping kernels")
-    trace, where, program, ran_as = together(parts, warmup=warmup)
-    used = {details.get("provider", "") for details in trace.details}
+    part = together(parts, warmup=warmup)
+    used = {details.get("provider", "") for details in part.trace.details}
     choices = choices or active
     idle = [provider for provider in choices if provider not in used and provider != CPU]
     fates = ((ep, "took no node" if ep in active else "could not be started") for ep in idle)
     silent = (f"{ep} was asked for and {fate}: other providers ran" for ep, fate in fates)
-    notes = (*silent, *trace.notes, *([feeds_text(source, shapes)] if feeds is None else ()))
+    notes = (*silent, *part.trace.notes, *([feeds_text(source, shapes)] if feeds is None else ()))
     result = profile_of(
-        *(source, trace, where, ran_as),
-        optimized=program,
+        source,
+        part,
         optimization=optimization or "",
         notes=notes,
         providers=tuple(choices),

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost.costs import Costs, costs
@@ -34,21 +36,19 @@ from onnx_nb.analysis.profile.rows import FALLBACK, By, Split, rows, short, spre
 from onnx_nb.analysis.profile.sessions import (
     CPU,
     Optimization,
+    Profiled,
     inlined_graph,
     measured_peak,
     optimized,
     ran_nodes,
     with_names,
 )
-from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, Trace, read_trace
+from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, read_trace
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
-    import os
-
     import pandas as pd
-    from numpy.typing import NDArray
 
 _WHOLE: Final = 0.6
 """Share of the time above which the name of a scope with others in it says too little."""
@@ -165,8 +165,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     @functools.cached_property
     def kernel_seconds(self) -> NDArray[np.float64]:
         """Seconds of all kernels together in each run; each is counted once."""
-        total: NDArray[np.float64] = np.sum([kernel.seconds for kernel in self.kernels], axis=0)
-        return total
+        return np.asarray(np.sum([kernel.seconds for kernel in self.kernels], axis=0))
 
     @property
     def seconds(self) -> float:
@@ -454,8 +453,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         trace = read_trace(path_of(path), warmup=warmup)
         twin = with_names(source, unique=False)
         graph, flat = Graph.of(twin), inlined_graph(twin)
-        best, level, program = 0.0, "", twin
-        sites, ran_as = list[KernelPlace](), list[int]()
+        best, level, part = 0.0, "", Profiled(trace, [], twin, [])
         levels: tuple[Optimization, ...] = ("off", "all", "extended", "basic")
         for optimization in levels:
             plain = flat.model if flat else twin
@@ -465,8 +463,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             named_here = [node >= 0 for node, op in zip(there, trace.ops, strict=True) if op not in MEMCPY]
             fit = sum(named_here) / max(len(named_here), 1)
             if fit > best:
-                best, level, sites = fit, optimization, places(graph, ran, there, trace, flat=flat)
-                program, ran_as = candidate, there
+                sites = places(graph, ran, there, trace, flat=flat)
+                best, level, part = fit, optimization, Profiled(trace, sites, candidate, there)
             if fit == 1:
                 break
         name = quoted(path_text(path_of(path)))
@@ -477,7 +475,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             raise OnnxNbError(message, advice="Pass the model that was profiled.")
         notes = trace.notes + ((f"{best:.0%} of the names in {name} fit {source.name}",) if best < 1 else ())
         about: dict[str, Any] = {"optimization": level if best == 1 else "", "notes": notes, "speeds": peak}
-        return profile_of(source, trace, sites, ran_as, providers=(), optimized=program, fit=best, **about)
+        return profile_of(source, part, providers=(), fit=best, **about)
 
     def __repr__(self) -> str:
         runs = count_text(len(self.run_seconds), "run")
@@ -531,15 +529,10 @@ def _check(profile: Profile, nodes: int) -> None:
 
 
 def profile_of(
-    model: Model,
-    trace: Trace,
-    sites: Sequence[KernelPlace],
-    ran_as: Sequence[int],
-    *,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    **about: Any,
+    model: Model, part: Profiled, *, shapes: Mapping[str, tuple[int, ...]] | None = None, **about: Any
 ) -> Profile:
-    """Return the profile of a trace whose kernels have been found in the model; ``about`` are fields of `Profile`."""
+    """Return the profile of what a session ran; ``about`` are further fields of `Profile`."""
+    trace, sites, program, ran_as = part
     totals = costs(model, shapes) if shapes else costs(model)
     inside = [place.opened or place.nodes for place in sites]
     uses, owners = Counter(inside), {*trace.parents}
@@ -575,6 +568,7 @@ def profile_of(
         first_run_seconds=float(trace.run_seconds[0]),
         load_seconds=trace.load_seconds,
         shapes=dict(shapes or {}),
+        optimized=program,
         **about,
     )
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.profile.mapping import calls_around, shape_nodes
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS
 from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.profile.result import Kernel, Profile
 
 By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]

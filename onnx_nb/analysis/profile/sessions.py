@@ -12,7 +12,7 @@ import platform
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -26,17 +26,12 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
-from onnx_nb.analysis.profile.mapping import by_name
-from onnx_nb.analysis.profile.trace import MEMCPY
+from onnx_nb.analysis.profile.mapping import KernelPlace, by_name
+from onnx_nb.analysis.profile.trace import MEMCPY, Trace
 from onnx_nb.analysis.run.session import create, entry, runtime, set_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import onnxruntime
-
-    from onnx_nb.analysis.profile.mapping import KernelPlace
-    from onnx_nb.analysis.profile.trace import Trace
 
 Optimization = Literal["all", "layout", "extended", "basic", "off"]
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,15 +35,13 @@ from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.saved import read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import fits
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes
 from onnx_nb.analysis.pytorch.operations import Operations
+from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 from onnx_nb.analysis.pytorch.side import feeds_of, inputs_of
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run.capture import capture
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 
 
 @known_arguments

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
+from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
 from onnx_nb.analysis.compare.operands import constant_of
@@ -191,10 +191,7 @@ class TorchComparison(Comparison):
         comparison = compare_operations(run, number, part, recording, labels, reference, self._settings, rest)
         # what is known about the same tensors, or about the first that differs here
         causes = {point.candidate: point.difference for point in self.points if point.difference}
-        points = [  # replacing computes all statistics, of which few are asked for
-            dataclasses.replace(point, difference=causes.pop(point.candidate)) if point.candidate in causes else point
-            for point in comparison.points
-        ]
+        points = [dataclasses.replace(point, difference=causes.pop(point.candidate, "")) for point in comparison.points]
         comparison = dataclasses.replace(comparison, points=tuple(points))
         inner = path.partition(" → ")[0].partition("#")[0]
         left = (point for point in self.points if point.candidate in causes)
@@ -435,13 +432,13 @@ class TorchProposal(Proposal):
                 message = f"{what}, but {recording.cls} got {shape_text(original)}."
                 raise AlignmentError(message, advice="Use the same for both, or leave out feeds=.")
 
-    def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+    def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, ErrorStats]:
         """Return the pairs of the alignment, with their errors."""
         graph, recording = self._graph, self._recording
         errors = {(option.candidate, option.reference): stats for option, stats in pairs.errors.items()}
         if self._candidates is not None:
-            self.alignment = self._candidates.settle({pair: by_peak(stats.size) for pair, stats in errors.items()})
-        choices: dict[Option, Errors] = {}
+            self.alignment = self._candidates.settle({pair: by_peak(stats) for pair, stats in errors.items()})
+        choices: dict[Option, ErrorStats] = {}
         for number, (value, match) in self.alignment.pairs(recording, graph).items():
             option = Option(number, value, match.how)
             if (value, number) in errors:
@@ -449,7 +446,7 @@ class TorchProposal(Proposal):
             elif graph.producer[value] < 0:  # a weight
                 right, array = recording.value(number), graph.model.tensor(match.tensor)
                 choices[option] = ErrorStats.of(right, array)
-                if choices[option].size.rel_l2 > CONSTANT_DISTANCE:  # what reads it is judged with torch's
+                if choices[option].rel_l2 > CONSTANT_DISTANCE:  # what reads it is judged with torch's
                     pairs.references[number], pairs.dtypes[value] = right, array.dtype
                     self._wrong_constants.add(number)
             elif not match.function and match.how != "equal":  # one that is equal has a point already
@@ -502,13 +499,14 @@ class TorchProposal(Proposal):
             begins = self._begins(option.reference, borders)
             inside = self._paths_of(option.reference) if begins is not None else []
             dropouts = self._active_dropouts(value, borders)
+            constant = f"the exporter computed it in advance, as the weight {quoted(match.tensor)}"
             about = {
                 "op_type": match.function or match.cls,
                 "scope": match.path,
                 "source": match.source or (source_of(node) if node is not None else ""),
                 "difference": self._difference(option.reference, value, match)
                 or (f"{listed(dropouts, limit=4)} drops values, as in training" if dropouts else "")
-                or (_COMPUTED.format(quoted(match.tensor)) if option.reference in self._wrong_constants else ""),
+                or (constant if option.reference in self._wrong_constants else ""),
                 "between": tuple(names[tensor] for tensor in begins or ()),
                 # those around it are no others
                 "inside": tuple(dropouts or [p for p in inside if p and not f"{match.path}.".startswith(f"{p}.")]),
@@ -593,7 +591,6 @@ class TorchProposal(Proposal):
         return {call.path for call in calls if any(slot.value in read for slot in call.outputs)}
 
 
-_COMPUTED: Final = "the exporter computed it in advance, as the weight {}"
 _WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")
 _CHECKS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{f"{name}Norm": (f"{name}Normalization", ("eps",)) for name in ("Layer", "RMS", "Batch", "Group", "Instance")},

@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
+from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats, between
 from onnx_nb.analysis.compare.sides import Running
@@ -29,19 +29,14 @@ from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import storage_of
+from onnx_nb.analysis.model.model import Model, storage_of
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
-from onnx_nb.analysis.pytorch.align import main_tensors
+from onnx_nb.analysis.pytorch.align import Pairs, main_tensors
 from onnx_nb.analysis.pytorch.operations import IDENTITIES, MATRICES, Operations, is_layout, plain_name
-from onnx_nb.analysis.pytorch.record import record_operations
+from onnx_nb.analysis.pytorch.record import FunctionCall, Recording, Run, record_operations
 from onnx_nb.analysis.pytorch.side import TorchSide, recorded_feed
 from onnx_nb.analysis.run import session as sessions
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.record import FunctionCall, Recording, Run
 
 SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
@@ -111,7 +106,7 @@ class OperationProposal(Proposal):
         order = sorted(numbers, key=lambda value: (int(graph.rank[graph.producer[value]]), value))
         self.options = tuple(Option(numbers[v], v, "output" if v in outputs else "inputs") for v in order)
 
-    def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+    def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, ErrorStats]:
         """Return all pairs, with their errors."""
         return {option: pairs.errors[option] for option in self.options}
 

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import onnx
+
 from onnx_nb.analysis import results
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.graph.graph import Graph
 
 if TYPE_CHECKING:
-    import onnx
-
-    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.pytorch.record import Recording
 
 Scope: TypeAlias = tuple[str, ...]

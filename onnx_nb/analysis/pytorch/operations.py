@@ -14,10 +14,11 @@ import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import onnx.defs
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.thresholds import (
     ADDED_COST,
@@ -29,15 +30,11 @@ from onnx_nb.analysis.compare.thresholds import (
     UNKNOWN_COST,
 )
 from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.pytorch.module_scopes import source_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.pytorch.record import FunctionCall, Recording
+from onnx_nb.analysis.pytorch.record import FunctionCall, Recording
 
 
 def _table() -> tuple[dict[str, list[str]], dict[str, tuple[frozenset[str], frozenset[str]]]]:

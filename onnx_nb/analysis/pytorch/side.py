@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onnx_nb.analysis.compare.sides import Feed
+from onnx_nb.analysis.compare.sides import Feed, Taker
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.pytorch.record import Recording, record
 from onnx_nb.analysis.run.feeds import validate_feeds
 from onnx_nb.analysis.run.loop import Loop
 
 if TYPE_CHECKING:
     import torch
-
-    from onnx_nb.analysis.compare.sides import Taker
-    from onnx_nb.analysis.model.model import Model
 
 
 class TorchSide:

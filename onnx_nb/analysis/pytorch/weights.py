@@ -21,24 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
-from onnx_nb.analysis.compare.operands import INTEGERS, TRANSPARENT, Operand, input_of, weight_of
+from onnx_nb.analysis.compare.operands import INTEGERS, TRANSPARENT, Operand, input_of, weight_of, weights_at
 from onnx_nb.analysis.compare.thresholds import TIE_DISTANCE, WEIGHT_ULPS
 from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attribute
+from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.pytorch.align import Pairs
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
-from onnx_nb.analysis.pytorch.record import to_numpy
+from onnx_nb.analysis.pytorch.record import ModuleCall, Recording, to_numpy
 from onnx_nb.analysis.pytorch.side import inputs_of
 
 if TYPE_CHECKING:
     import torch
-
-    from onnx_nb.analysis.compare.isolated import Settings
-    from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 
 _FARTHEST: Final = 10
 """Maximum number of nodes searched for the one that does the work of a layer."""
@@ -399,9 +397,8 @@ class WeightFinder:
         for node in self._nodes_of(path):
             if node in self._workers or node >= self._graph.main_count:
                 continue
-            for place in (1, 2) if self._graph.op_type(node) in INTEGERS else range(len(self._graph.node_inputs(node))):
-                operand = weight_of(self._graph, node, place)
-                if operand is not None and operand.array.size > 1 and operand.array.dtype.kind not in "iub":
+            for operand in weights_at(self._graph, node):
+                if operand.array.size > 1 and operand.array.dtype.kind not in "iub":
                     yield node, operand
 
     def _pieces(self, name: str, operands: Sequence[tuple[int, Operand]]) -> list[_Piece]:

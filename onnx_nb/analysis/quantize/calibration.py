@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,9 @@ from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.model.save import destination, together, working_folder
 from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.model.tensors import listed
+from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
 
-if TYPE_CHECKING:
-    from onnx_nb.analysis.run.capture import Capture
-
-T = TypeVar("T")
 Method = Literal["minmax", "percentile", "entropy", "mse"]
 FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
 """Types of tensors that are calibrated."""
@@ -328,7 +325,7 @@ class Calibration(results.Table, results.Displayed):
         """
         place = _json_path(path)
         with reading(place, "a calibration table"):
-            method, ranges = _read(read_json(place, _without_repeats))
+            method, ranges = _read(read_json(place))
         odd = [name for name, (low, high) in ranges.items() if not -math.inf < low <= high < math.inf]
         if odd or not ranges:
             wrong = f"finite range of {listed(odd)}" if odd else "range"
@@ -367,15 +364,6 @@ def _read(cache: dict[str, Any]) -> tuple[str, dict[str, tuple[float, float]]]:
     tensors = cache["data"] if has_method else cache
     ranges = {str(name): (number(ends["lowest"]), number(ends["highest"])) for name, ends in tensors.items()}
     return names.get(method, ""), ranges
-
-
-def _without_repeats(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
-    """Return pairs as a dict; of a name that a table has twice, a reader would use the last."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        duplicate = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-        raise ValueError(f"it has {quoted(duplicate)} twice")
-    return table
 
 
 # --- thresholds -----------------------------------------------------------------------------------------------------
@@ -465,8 +453,7 @@ def _share(histogram: Histogram, low: float, high: float) -> float:
 
 def _below(histogram: Histogram) -> NDArray[np.float64]:
     """Return the share of values below each edge."""
-    below: NDArray[np.float64] = np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
-    return below
+    return np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
 
 
 def entropy_range(fine: Histogram, levels: int, bins: int) -> tuple[float, float]:

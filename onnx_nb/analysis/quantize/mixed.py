@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from onnx_nb.analysis.compare.comparison import Point
 from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.operands import TRANSPARENT
 from onnx_nb.analysis.errors import OnnxNbError
@@ -24,9 +25,6 @@ from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, attributes, graphs_of
 from onnx_nb.analysis.model.wire import set_entries
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Point
 
 _WEIGHT_SUFFIX: Final = "_quantized"
 _WIDE: Final = " in float"

@@ -7,22 +7,19 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.compare.comparison import Comparison
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, duration_text, number_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve, ExclusionStep, WhatIf
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.scopes.scopes import layer_of
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.model.model import Model
 
 
 @dataclass(frozen=True)

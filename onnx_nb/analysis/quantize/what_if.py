@@ -12,27 +12,24 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.compare.conditions import Condition
-from onnx_nb.analysis.compare.metrics import classes_axis
+from onnx_nb.analysis.compare.comparison import Comparison, Point
+from onnx_nb.analysis.compare.metrics import Condition, classes_axis
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.quantize.mixed import Mixer, flag_of
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.feeds import read_feeds
+from onnx_nb.analysis.run.statistics import Floats
 from onnx_nb.analysis.submodel.partition import partition
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Comparison, Point
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.run.statistics import Floats
 
 _PARTS: Final = 12
 """Number of parts of a model, from one of which on it runs again."""
@@ -336,8 +333,7 @@ def _ratio(signal: float, noise: float) -> float:
 
 def _log_softmax(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     logits = array - array.max(axis=axis, keepdims=True)
-    logs: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(axis=axis, keepdims=True))
-    return logs
+    return np.asarray(logits - np.log(np.exp(logits).sum(axis=axis, keepdims=True)))
 
 
 class ExclusionSearch:

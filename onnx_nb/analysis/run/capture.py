@@ -30,7 +30,7 @@ from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.progress import CountedWork, Progress, count_of
-from onnx_nb.analysis.results import Displayed, Moved, Still, StillTable, Table
+from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
@@ -332,8 +332,6 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
     def histogram(self, name: str) -> Histogram:
         """Return the histogram of a value's finite numbers."""
         return self.statistics(name).histogram
-
-    calibrate = Moved("calibrate(capture, …)")
 
     def _still(self) -> Still:
         """Return a table of the values, those with NaN or ±Inf first."""

@@ -12,17 +12,15 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import onnx
 from onnx import TensorProto
 
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import wire
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Constant, KnownGraph, NodeIds, Op, tensor_kind
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
 
 NEAR_AT_MOST: Final = 64
 """Maximum number of readers of a value up to which they are visited again when a node at it changes."""

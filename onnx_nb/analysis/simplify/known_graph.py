@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx
@@ -20,14 +20,12 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorP
 
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.shape_inference import Case, Inference
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import storage, tensors, wire
 from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.model import Model, read_tensor, with_proto
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.shape_inference import Case, Inference
-    from onnx_nb.analysis.model.tensors import Dims
+from onnx_nb.analysis.model.tensors import Dims
 
 READ_AT_MOST: Final = 1 << 24
 """Bytes of the largest constant that rules read."""

@@ -11,7 +11,7 @@ import itertools
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import onnx
@@ -27,14 +27,12 @@ from onnx_nb.analysis.graph.shape_inference import TypeWalk, infer
 from onnx_nb.analysis.graph.types import may_divide
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.simplify import rules_redundancy
 from onnx_nb.analysis.simplify.editor import Change, Editor, Rule
 from onnx_nb.analysis.simplify.known_graph import FLOATS, MAIN, Array, NodeIds, Op, Place, first_ids, label
 from onnx_nb.analysis.simplify.rules_fusion import FUSIONS
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
 
 ROUNDS: Final = 8
 """Maximum number of rounds, each with a new inference of all types."""

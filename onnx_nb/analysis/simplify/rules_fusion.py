@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import onnx
 
 from onnx_nb.analysis.graph.operators import names_where
+from onnx_nb.analysis.model.tensors import Dims
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
 from onnx_nb.analysis.simplify.known_graph import FLOATS, Array, Op, tensor_kind
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.tensors import Dims
 
 FUSIONS: list[Rule] = []
 """Rules in the order in which they are tried on a node."""

@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from onnx import TensorShapeProto
 
 from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.errors import FeedError, SimplificationError
 from onnx_nb.analysis.formatting import count_text, plain_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -28,16 +29,13 @@ from onnx_nb.analysis.model import external_data
 from onnx_nb.analysis.model.functions import key_of
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, listed
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.simplify.editor import Change
+from onnx_nb.analysis.simplify.known_graph import NodeIds
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
 from onnx_nb.analysis.simplify.verification import ATOL, RTOL, Verdict, Verification
 from onnx_nb.analysis.submodel.assembly import with_constants, with_weights
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.metrics import ErrorStats
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.simplify.known_graph import NodeIds
 
 BUDGET: Final = 1 << 20
 """Default number of bytes by which constant folding may enlarge a model."""
@@ -140,8 +138,7 @@ class Simplification(Displayed, Table, panel="simplification.SimplificationPanel
         """Return a text: verification, number of uses of each rule, unfolded nodes, operators before and after."""
         lines = [repr(self), self.verification, ""]
         counts = Counter(change.rule for change in self.changes)
-        descriptions = rules()
-        lines += [f"{count:>7}  {rule}: {descriptions[rule]}." for rule, count in counts.most_common()]
+        lines += [f"{count:>7}  {rule}: {rules()[rule]}." for rule, count in counts.most_common()]
         if self.left:
             lines += ["", "Not folded:"]
             lines += [f"  {left.op_type} {left.node!r:.80}: {left.why}" for left in self.left[:20]]
@@ -344,12 +341,9 @@ def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[st
 
 def _operators(model: Model) -> Mapping[str, int]:
     """Return the number of nodes of each operator, including those of subgraphs and functions."""
-    graph = Graph.of(model)
-    counts = np.bincount(graph.op_index, minlength=len(graph.operators)).tolist()
-    totals = Counter(dict(zip(graph.operators, counts, strict=True)))
-    nodes = all_nodes(node for function in model.proto.functions for node in function.node)
-    totals.update(key_of(node)[1::-1] for node in nodes)
-    return MappingProxyType({f"{domain}.{op}" if domain else op: count for (op, domain), count in totals.items()})
+    bodies = (model.proto.graph, *model.proto.functions)
+    counts = Counter(key_of(node)[:2] for body in bodies for node in all_nodes(body.node))
+    return MappingProxyType({f"{domain}.{op}" if domain else op: count for (domain, op), count in counts.items()})
 
 
 # --- requested shapes -------------------------------------------------------------------------------------------------

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from onnx import TensorProto
 
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.types import is_static
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.tensors import Dims
-    from onnx_nb.analysis.simplify.known_graph import KnownGraph, Op
+from onnx_nb.analysis.model.tensors import Dims
+from onnx_nb.analysis.simplify.known_graph import KnownGraph, Op
 
 DEPTH: Final = 64
 """Maximum number of nodes through which a size is traced; each takes up to five frames of Python's stack."""

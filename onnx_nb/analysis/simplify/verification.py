@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -22,17 +23,12 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.model import external_data
-from onnx_nb.analysis.model.model import cached
+from onnx_nb.analysis.model.model import Model, cached
 from onnx_nb.analysis.model.tensors import dimensions, input_types, numpy_dtype
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, random_feeds, until_it_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
 
 RTOL, ATOL = 1e-4, 1e-5
 ROUNDINGS: Final = 8
@@ -266,16 +262,16 @@ def largest(value: Any) -> float:
 
 def complaint(model: Model) -> str:
     """Return the reason why onnx's checker, with its inference of types, rejects a model; empty if it does not."""
-    return cached(model, complaint, lambda: _complaint(model))
 
+    def reason() -> str:
+        try:
+            # a process of its own takes longer than the check
+            external_data.accepted(model, full=True, apart=session.fatal_problem(Graph.opened(model)) is not None)
+        except OnnxNbError as error:
+            return str(error)
+        return ""
 
-def _complaint(model: Model) -> str:
-    try:
-        # a process of its own takes longer than the check
-        external_data.accepted(model, full=True, apart=session.fatal_problem(Graph.opened(model)) is not None)
-    except OnnxNbError as error:
-        return str(error)
-    return ""
+    return cached(model, complaint, reason)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
-from onnx_nb.analysis.errors import AlignmentError, ModelFileError
+from onnx_nb.analysis.errors import AlignmentError, ModelFileError, OnnxNbError
 
 VALUES = np.random.default_rng(0).standard_normal((4, 30)).astype(np.float32)
 NOISE = np.random.default_rng(1).standard_normal((4, 30))
@@ -141,7 +141,7 @@ def test_unknown_errors_and_metrics_raise_an_explanation() -> None:
         c.ranked("isolated")
     with pytest.raises(AlignmentError, match="cannot be ranked by 'worst'"):
         c.ranked("worst")
-    with pytest.raises(AlignmentError, match="no histogram of 'log' errors"):
+    with pytest.raises(OnnxNbError, match="no kind 'log'"):
         c.histogram("p0", "log")  # type: ignore[arg-type]
     with pytest.raises(AlignmentError, match="the isolated errors of 'p0' are not known"):
         c.histogram("p0", which="isolated")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import onnx_nb
-from onnx_nb.analysis.compare.conditions import Condition
+from onnx_nb.analysis.compare.metrics import Condition
 
 RNG = np.random.default_rng(5)
 VALUES = RNG.standard_normal(400)

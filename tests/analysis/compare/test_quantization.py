@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from pathlib import Path
 from typing import Any
 
@@ -489,23 +488,6 @@ NORMS = {
     "split": """mean = ReduceMean<axes = [-1]>(a)  c = Sub(a, mean)  s = Mul(c, c)  v = ReduceMean<axes = [-1]>(s)
         e = Add(v, epsilon)  d = Sqrt(e)  n = Div(c, d)  m = Mul(n, gamma)  h = Add(m, beta)""",
 }
-
-
-@pytest.mark.parametrize(
-    ("name", "call"),
-    [
-        ("mixed", "mixed(comparison, exclude)"),
-        ("suggest_exclusion", "suggest_exclusion(comparison, sqnr="),
-        ("exclusion_curve", "types.ExclusionCurve.of(comparison, order)"),
-        ("nodes_to_exclude", "types.ExclusionCurve.of(comparison, names)"),
-    ],
-)
-def test_methods_that_are_functions_now_are_named(name: str, call: str) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
-    )
-    with pytest.raises(onnx_nb.OnnxNbError, match=re.escape(call)):
-        getattr(onnx_nb.compare(model, model), name)([])
 
 
 def with_large_gamma(norm: str, shape: str, channel: int) -> onnx.ModelProto:
