@@ -346,7 +346,7 @@ class ModelGraph(GraphWidget):
             return self._simplify(call)
         with self._lock:
             edits = self.edits or edit(self.model)
-            name = self._name_of(request.kind, request.id) if request.kind else ""
+            name = edits.current_name(self._name_of(request.kind, request.id)) if request.kind else ""
             if request.edit == "undo":
                 edits.undo()
             elif request.edit == "free":

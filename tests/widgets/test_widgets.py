@@ -158,12 +158,17 @@ def test_what_was_extracted_or_edited_is_saved(tmp_path: Path) -> None:
 def test_clicks_edit_the_model_and_take_edits_back() -> None:
     widget = graph()
     columns_ = unpacked(bytes(widget._packed["columns"]))
-    content, buffers = ask(widget, "edit", edit="rename", kind="tensor", id=Graph.of(widget.model).value("a"), text="q")
+    a = Graph.of(widget.model).value("a")
+    content, buffers = ask(widget, "edit", edit="rename", kind="tensor", id=a, text="q")
     assert content["value"]["message"].startswith("renamed a → q: equal on the same feeds")
     assert content["value"]["code"].splitlines()[-1] == "e.rename({'a': 'q'})"
     assert "q" in unpacked(bytes(buffers[0])).strings()
     assert widget.edits is not None
     assert "q" in Graph.of(widget.edits.model).value_names
+    content, _ = ask(widget, "edit", edit="rename", kind="tensor", id=a, text="r")
+    assert content["value"]["code"].splitlines()[-1] == "e.rename({'q': 'r'})", "the graph that is shown has it as 'a'"
+    ask(widget, "edit", edit="undo")
+    assert widget.edits.current_name("a") == "q"
     node = int(Graph.of(widget.model).producer[Graph.of(widget.model).value("b")])
     content, _ = ask(widget, "edit", edit="remove", kind="node", id=node)
     assert len(widget.edits.steps) == 2 or content["error"]["type"] == "EditError"

@@ -116,6 +116,10 @@ class Edit(Displayed, Table):
         """The edits, in order."""
         return tuple(self._steps)
 
+    def current_name(self, name: str) -> str:
+        """Return what a tensor, node or dimension of `original` is called in `model`."""
+        return functools.reduce(lambda now, step: step._outcome.renames.get(now, now), self._steps, name)  # noqa: SLF001
+
     @property
     def diff(self) -> Diff:
         """What differs from the model that is edited."""
