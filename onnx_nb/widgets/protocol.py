@@ -73,11 +73,15 @@ class EditRequest(EmptyRequest):
     """An edit of the model; what is shown then is the model with all edits so far."""
 
     edit: str
-    """remove, rename, output, free or undo; or simplify, which begins from the model as it is"""
+    """a verb of `Edit`, or shape; or simplify, which begins from the model as it is"""
     kind: str = ""
     id: int = -1
+    edited: bool = False
+    """the id is that of the edited model"""
     text: str = ""
-    """the new name"""
+    """the new name, shape, operator or attributes"""
+    step: int | None = None
+    """the step to undo, from 1; null for the last"""
 
 
 class PageRequest(EmptyRequest):
@@ -217,6 +221,15 @@ class PlanReply(Wire):
     message: str
 
 
+class StepEntry(Wire):
+    """An edit that was made."""
+
+    sign: str
+    """✓, ≈, ≠, ✗ or ?"""
+    text: str
+    verdict: str
+
+
 class ExtractReply(Wire):
     """A model that an extraction or an edit made."""
 
@@ -227,6 +240,10 @@ class ExtractReply(Wire):
     """Python that makes it"""
     file: str
     """a path to save it to"""
+    steps: list[StepEntry] = field(default_factory=list)
+    """the edits"""
+    redo: bool = False
+    """an undo can be taken back"""
 
 
 class StatisticsReply(Wire):
@@ -299,7 +316,7 @@ VERBS: Final = {
     "select": VerbType(SelectRequest, SelectReply),
     "plan": VerbType(BoundaryRequest, PlanReply, ("nodes",)),
     "extract": VerbType(BoundaryRequest, ExtractReply, ("columns",)),
-    "edit": VerbType(EditRequest, ExtractReply, ("columns",)),
+    "edit": VerbType(EditRequest, ExtractReply, ("columns", "differences")),
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
     "capture": VerbType(CaptureRequest, CaptureReply),

@@ -155,6 +155,47 @@ def test_what_was_extracted_or_edited_is_saved(tmp_path: Path) -> None:
     assert content["value"]["exists"]
 
 
+PINNED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,3,4] image) => (float[1,12] scores) <int64[2] shape = {1,12}, float[12] b = {1,2,3,4,5,6,7,8,9,10,11,12}> {
+    [act] a = Relu (image)  [drop] d = Dropout (a)  [flat] f = Reshape (d, shape)  [add] scores = Add (f, b) }"""
+
+
+def test_a_dimension_is_freed_renamed_and_fixed_where_it_stands() -> None:
+    widget = onnx_nb.ModelGraph(onnx.parser.parse_model(PINNED))
+    image = Graph.of(widget.model).value("image")
+    shapes = [("n×3×4", "n", "freed n"), ("m×3×4", "m", "renamed n → m"), ("5×3×4", 5, "fixed m = 5")]
+    for text, size, words in shapes:
+        content, _ = ask(widget, "edit", edit="shape", kind="tensor", id=image, text=text)
+        assert content["value"]["message"].startswith(words)
+        assert widget.edits is not None
+        assert [info.shape[0] for info in (*widget.edits.model.inputs, *widget.edits.model.outputs)] == [size, size]
+    ask(widget, "edit", edit="undo")
+    for text, words in (("m×4", "not those of"), ("k×3×w", "cannot be freed")):
+        content, _ = ask(widget, "edit", edit="shape", kind="tensor", id=image, edited=True, text=text)
+        assert words in content["error"]["message"]
+        assert len(widget.edits.steps) == 2, "all of a shape, or none of it"
+    ask(widget, "edit", edit="shape", kind="tensor", id=image, edited=True, text="5×3×4")
+    content, _ = ask(widget, "edit", edit="undo", step=1)
+    assert content["error"]["message"].startswith("step 2 needs step 1")
+    assert [step["sign"] for step in ask(widget, "edit", edit="undo")[0]["value"]["steps"]] == ["✓", "✓"]
+    assert len(ask(widget, "edit", edit="redo")[0]["value"]["steps"]) == 3
+
+
+def test_a_node_is_inserted_and_changed_by_a_text() -> None:
+    widget = onnx_nb.ModelGraph(onnx.parser.parse_model(PINNED))
+    a = Graph.of(widget.model).value("a")
+    content, buffers = ask(widget, "edit", edit="insert", kind="tensor", id=a, text="LeakyRelu(alpha=0.5)")
+    assert content["value"]["code"].splitlines()[-1] == "e.insert('LeakyRelu', 'a', alpha=0.5)"
+    assert unpacked(bytes(buffers[1])).meta["counts"]["added"] == 1
+    assert widget.edits is not None
+    node = [entry.op_type for entry in widget.edits.model.proto.graph.node].index("LeakyRelu")
+    ask(widget, "edit", edit="set", kind="node", id=node, edited=True, text="alpha=0.25")
+    assert widget.edits.model.proto.graph.node[node].attribute[0].f == 0.25
+    for text in ("Cast to float16", "Relu(1)", "a.b()"):
+        content, _ = ask(widget, "edit", edit="insert", kind="tensor", id=a, text=text)
+        assert "cannot be read" in content["error"]["message"]
+
+
 def test_clicks_edit_the_model_and_take_edits_back() -> None:
     widget = graph()
     columns_ = unpacked(bytes(widget._packed["columns"]))

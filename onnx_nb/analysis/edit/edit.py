@@ -231,6 +231,11 @@ class Edit(Displayed, Table):
         self._undone.append(former)
         return self
 
+    @property
+    def can_redo(self) -> bool:
+        """Whether `redo` has something to take back."""
+        return bool(self._undone)
+
     def redo(self) -> Edit:
         """Take back the last `undo`."""
         if not self._undone:

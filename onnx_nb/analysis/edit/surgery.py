@@ -6,9 +6,10 @@ Names mean tensors, nodes and dimensions of the main graph and its bodies; "Bloc
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,7 +57,7 @@ class EditResult:
     outputs_to: Translation = dict
     proof: str = ""
     """The proof, if the edit made one itself."""
-    renames: Mapping[str, str] = field(default_factory=dict)
+    renames: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """New names by old ones, of tensors, nodes and dimensions."""
 
 

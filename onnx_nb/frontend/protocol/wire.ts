@@ -54,12 +54,16 @@ export interface BoundaryRequest {
 
 /** An edit of the model; what is shown then is the model with all edits so far. */
 export interface EditRequest {
-  /** remove, rename, output, free or undo; or simplify, which begins from the model as it is */
+  /** a verb of `Edit`, or shape; or simplify, which begins from the model as it is */
   readonly edit: string;
   readonly kind?: string;
   readonly id?: number;
-  /** the new name */
+  /** the id is that of the edited model */
+  readonly edited?: boolean;
+  /** the new name, shape, operator or attributes */
   readonly text?: string;
+  /** the step to undo, from 1; null for the last */
+  readonly step?: number | null;
 }
 
 /** A page without a kernel. */
@@ -185,6 +189,14 @@ export interface PlanReply {
   readonly message: string;
 }
 
+/** An edit that was made. */
+export interface StepEntry {
+  /** ✓, ≈, ≠, ✗ or ? */
+  readonly sign: string;
+  readonly text: string;
+  readonly verdict: string;
+}
+
 /** A model that an extraction or an edit made. */
 export interface ExtractReply {
   readonly message: string;
@@ -194,6 +206,10 @@ export interface ExtractReply {
   readonly code: string;
   /** a path to save it to */
   readonly file: string;
+  /** the edits */
+  readonly steps?: readonly StepEntry[];
+  /** an undo can be taken back */
+  readonly redo?: boolean;
 }
 
 /** The statistics of a tensor; numbers that JSON cannot hold are text. */
