@@ -5,6 +5,7 @@
 
 import { unpack } from "../protocol/codec.ts";
 import { Columns, type Target } from "../protocol/columns.ts";
+import { PairData } from "../protocol/diff.ts";
 import { type Extraction, failure, type GraphHost } from "../protocol/host.ts";
 import type { EditRequest } from "../protocol/wire.ts";
 import { Overlay } from "../scene/overlay.ts";
@@ -31,8 +32,10 @@ async function borderOf(host: GraphHost, targets: readonly Target[], round: Abor
 }
 
 async function submodelOf(reply: Extraction, boundary: Boundary, origin: Submodel["origin"]): Promise<Submodel> {
-  const { name, code, file } = reply;
-  return { columns: new Columns(await unpack(reply.columns)), boundary, name, code, file, origin };
+  const { name, code, file, steps = [], redo = false } = reply;
+  const columns = new Columns(await unpack(reply.columns));
+  const differences = reply.differences === undefined ? null : new PairData(await unpack(reply.differences));
+  return { columns, boundary, name, code, file, origin, steps, redo, differences };
 }
 
 function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {
@@ -121,7 +124,7 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
     },
     /** Gives the kernel the submodel that is shown again after an undo, or none. */
     restore(submodel: Submodel | null): void {
-      if (submodel !== null && submodel.origin !== "extract") return; // the kernel keeps the edits: "Undo edit" takes one back
+      if (submodel !== null && submodel.origin !== "extract") return; // the kernel keeps the edits: "Undo" beside them takes one back
       const { inputs, outputs } = namesOf(columns, submodel?.boundary ?? { inputs: [], outputs: [] });
       const request: Promise<unknown> =
         submodel === null ? host.discard(signal) : host.extract(inputs, outputs, signal);

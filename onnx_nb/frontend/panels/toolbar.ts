@@ -1,7 +1,7 @@
 /** The bar at the top: name of the model, scopes of the selection, search, and tools for the whole view. */
 
 import type { Saving, State } from "../scene/state.ts";
-import { button, el, elide, fillings, on, onResize, type Properties } from "../ui/dom.ts";
+import { button, el, elide, fillings, onResize, type Properties, textField } from "../ui/dom.ts";
 import { createMenu, item, type Menu } from "../ui/menu.ts";
 import { SearchBox } from "./searchbox.ts";
 import { link, type Panel, type ViewContext } from "./viewcontext.ts";
@@ -158,9 +158,8 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
       focusFirst();
     };
     const edit = (): void => {
-      const attributes = { type: "text", maxlength: 80, "aria-label": `New name of bookmark ${shortName}` };
-      const field = el("input.onnx-nb-field", { ...attributes, value: bookmark.name });
-      const done = (name: string): void => {
+      const done = (text: string | null): void => {
+        const name = text ?? "";
         if (name === "" || name === bookmark.name) go.hidden = rename.hidden = false;
         else {
           const bookmarks = all.map((candidate) => (candidate === bookmark ? { ...candidate, name } : candidate));
@@ -169,13 +168,7 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
         field.remove();
         focusFirst();
       };
-      on(field, "keydown", round, (event) => {
-        if (event.key === "Enter") done(field.value.trim());
-        else if (event.key === "Escape") done("");
-        else return;
-        event.preventDefault();
-        event.stopPropagation(); // Escape would close the menu
-      });
+      const field = textField(`New name of bookmark ${shortName}`, bookmark.name, done, round, { maxlength: 80 });
       go.hidden = rename.hidden = true;
       row.prepend(field);
       field.focus();

@@ -50,8 +50,9 @@ export interface Bookmark {
 }
 
 export interface Extraction extends ExtractReply {
-  /** packed columns of the submodel */
+  /** packed columns of the submodel, and differences from the model that was edited */
   readonly columns: Uint8Array;
+  readonly differences?: Uint8Array;
 }
 
 /** Some cells of a tensor. */

@@ -63,6 +63,25 @@ export function choice(
   return select;
 }
 
+/** Returns a field for a short text: Enter calls `done` with it, Escape with null; no key is a command to the notebook. */
+export function textField(
+  label: string,
+  value: string,
+  done: (text: string | null) => void,
+  signal: AbortSignal,
+  properties: Properties = {},
+): HTMLInputElement {
+  const field = el("input.onnx-nb-field", { type: "text", "aria-label": label, spellcheck: "false", ...properties });
+  field.value = value;
+  on(field, "keydown", signal, (event) => {
+    event.stopPropagation();
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    event.preventDefault();
+    done(event.key === "Enter" ? field.value.trim() : null);
+  });
+  return field;
+}
+
 export function onAbort(signal: AbortSignal, listener: () => void): void {
   signal.addEventListener("abort", listener, { once: true });
 }
