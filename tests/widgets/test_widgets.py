@@ -173,6 +173,7 @@ def test_a_dimension_is_freed_renamed_and_fixed_where_it_stands() -> None:
     for text, words in (("m×4", "not those of"), ("k×3×w", "cannot be freed")):
         content, _ = ask(widget, "edit", edit="shape", kind="tensor", id=image, edited=True, text=text)
         assert words in content["error"]["message"]
+        assert content["error"]["node"] == ("add" if "freed" in words else ""), "the view lights what is in the way"
         assert len(widget.edits.steps) == 2, "all of a shape, or none of it"
     ask(widget, "edit", edit="shape", kind="tensor", id=image, edited=True, text="5×3×4")
     content, _ = ask(widget, "edit", edit="undo", step=1)

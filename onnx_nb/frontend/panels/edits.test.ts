@@ -1,5 +1,6 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { KernelError } from "../protocol/channel.ts";
 import type { Target } from "../protocol/columns.ts";
 import { GraphView } from "./graphview.ts";
 import { buttonIn, FakeHost, furnish, MODEL, packOf, settle } from "./testing.ts";
@@ -93,6 +94,14 @@ describe("edits", () => {
     view.submodel?.dispatch({ type: "edit", request: { edit: "remove", kind: "node", id: 0 } });
     await settle();
     expect(requests().at(-1)).toEqual(["node", 0, { edit: "remove", edited: true }]);
+  });
+
+  it("light the node that is in the way", async () => {
+    host.answer = () => Promise.reject(new KernelError("EditError", "batch cannot be freed.", "Replace it.", "act"));
+    view.dispatch({ type: "edit", request: { edit: "free", kind: "tensor", id: 0 } });
+    await settle();
+    expect(root.querySelector("[role=alert]")?.textContent).toContain("Replace it.");
+    expect(view.state.hits).toEqual([target("node", "act")]);
   });
 
   it("change a dimension where it stands", async () => {

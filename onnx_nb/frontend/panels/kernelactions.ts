@@ -3,6 +3,7 @@
  * color by, and long tasks one after the other.
  */
 
+import { KernelError } from "../protocol/channel.ts";
 import { unpack } from "../protocol/codec.ts";
 import { Columns, type Target } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
@@ -10,6 +11,7 @@ import { type Extraction, failure, type GraphHost } from "../protocol/host.ts";
 import type { EditRequest } from "../protocol/wire.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Boundary, Dispatch, Submodel } from "../scene/state.ts";
+import { quote } from "../search/query.ts";
 import { fillings, settle } from "../ui/dom.ts";
 import { type OnProgress, Task } from "../ui/task.ts";
 import { download } from "./export.ts";
@@ -80,7 +82,14 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
   const coloring = fillings(signal);
   /** the model has been measured */
   let isTimed = false;
-  const fail = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
+  const fail = (error: unknown): void => {
+    dispatch({ type: "error", error: failure(error) });
+    const name = error instanceof KernelError ? error.node : "";
+    const target = columns.find(name, "node") ?? columns.find(name, "tensor");
+    if (target === undefined) return;
+    dispatch({ type: "search", text: quote(name), hits: [target] }); // which lights it
+    dispatch({ type: "reveal", target });
+  };
   const finish = (outcome: string, isAlarm = false): void => dispatch({ type: "finished", outcome, isAlarm });
 
   const run = createQueue(host, dispatch, task, fail);
