@@ -168,8 +168,10 @@ def test_a_dimension_is_freed_renamed_and_fixed_where_it_stands() -> None:
         content, _ = ask(widget, "edit", edit="shape", kind="tensor", id=image, text=text)
         assert content["value"]["message"].startswith(words)
         assert widget.edits is not None
-        assert [info.shape[0] for info in (*widget.edits.model.inputs, *widget.edits.model.outputs)] == [size, size]
+        sizes = [(info.shape or ())[0] for info in (*widget.edits.model.inputs, *widget.edits.model.outputs)]
+        assert sizes == [size, size]
     ask(widget, "edit", edit="undo")
+    assert widget.edits is not None
     for text, words in (("m×4", "not those of"), ("k×3×w", "cannot be freed")):
         content, _ = ask(widget, "edit", edit="shape", kind="tensor", id=image, edited=True, text=text)
         assert words in content["error"]["message"]

@@ -21,6 +21,7 @@ import {
   facts,
   fillings,
   mono,
+  moreButton,
   onAbort,
   rememberFocus,
   settle,
@@ -475,15 +476,10 @@ export function list<T>(title: string, items: ArrayLike<T>, row: (item: T) => No
   };
   add(0, Math.min(items.length, ROWS_AT_FIRST));
   const section = el("section", el("h5", title), rows);
-  if (items.length > ROWS_AT_FIRST) {
-    const moreButton = el("button.onnx-nb-link", { type: "button" }, `show all ${integer(items.length)}`);
-    const press = (): void => {
-      moreButton.remove();
-      add(ROWS_AT_FIRST, Math.min(items.length, MAX_ROWS));
-      if (items.length > MAX_ROWS) rows.append(el("li.onnx-nb-dim", `and ${integer(items.length - MAX_ROWS)} more`));
-    };
-    moreButton.addEventListener("click", press, { once: true });
-    section.append(moreButton);
-  }
+  const showRest = (): void => {
+    add(ROWS_AT_FIRST, Math.min(items.length, MAX_ROWS));
+    if (items.length > MAX_ROWS) rows.append(el("li.onnx-nb-dim", `and ${integer(items.length - MAX_ROWS)} more`));
+  };
+  if (items.length > ROWS_AT_FIRST) section.append(moreButton(items.length, showRest));
   return section;
 }

@@ -37,14 +37,14 @@ export function paneParts(
   saveBar.update(reason);
   const { nodes, nbytes } = submodel.columns.meta;
   const title = `In the kernel: ${countOf(nodes, "node")}, ${bytes(nbytes)}`;
-  const travel = (edit: "undo" | "redo", text: string, hint: string, enabled: boolean): HTMLElement => {
+  const travel = (edit: "undo" | "redo", text: string, hint: string, hidden: boolean): HTMLElement => {
     const press = (): void => dispatch({ type: "edit", request: { edit } });
-    return button(text, press, signal, { title: hint, disabled: !enabled });
+    return button(text, press, signal, { title: hint, hidden });
   };
   const { steps, redo, origin } = submodel;
   const travels = [
-    travel("undo", "Undo edit", "Take the last edit back", steps.length > 0),
-    travel("redo", "Redo edit", "Make it again", redo),
+    travel("undo", "Undo edit", "Take the last edit back", steps.length === 0),
+    travel("redo", "Redo edit", "Make it again", !redo),
   ];
   return [
     el(

@@ -78,18 +78,11 @@ const PAGES: readonly (readonly [statistics: boolean, text: string, title: strin
 /** Creates the menu that saves the graph as a picture, or, where a kernel can write one, as a page. */
 function createSaveMenu({ host, dispatch, signal }: ViewContext): Menu {
   const menu = createMenu("Save", { title: "Save a picture or a page (s)", label: "Save" }, signal);
-  const entry = (text: string, title: string, action: Parameters<typeof dispatch>[0]): HTMLElement => {
-    const press = (): void => {
-      menu.close();
-      dispatch(action);
-    };
-    return item(text, title, press, signal);
-  };
   const pages = host.page === undefined ? [] : PAGES;
-  menu.fill(
-    ...PICTURES.map(([what, text, title]) => entry(text, title, { type: "save", what })),
-    ...pages.map(([statistics, text, title]) => entry(text, title, { type: "page", statistics })),
-  );
+  menu.offer([
+    ...PICTURES.map(([what, text, title]) => ({ text, title, act: () => dispatch({ type: "save", what }) })),
+    ...pages.map(([statistics, text, title]) => ({ text, title, act: () => dispatch({ type: "page", statistics }) })),
+  ]);
   return menu;
 }
 

@@ -22,21 +22,13 @@ export interface SideRequest {
 }
 
 /** A node, tensor or scope of a graph. */
-export interface TargetRequest {
-  /** name of packed columns, which is also that of their graph */
-  readonly part?: string;
-  /** number of the step of a simplification, 0 for all of it */
-  readonly step?: number;
+export interface TargetRequest extends SideRequest {
   readonly kind: string;
   readonly id: number;
 }
 
 /** Numbers by name. */
-export interface OverlayRequest {
-  /** name of packed columns, which is also that of their graph */
-  readonly part?: string;
-  /** number of the step of a simplification, 0 for all of it */
-  readonly step?: number;
+export interface OverlayRequest extends SideRequest {
   readonly name: string;
 }
 
@@ -83,8 +75,7 @@ export interface ValueRequest {
 }
 
 /** Cells of a tensor. */
-export interface CellsRequest {
-  readonly value: number;
+export interface CellsRequest extends ValueRequest {
   /** an index for each dimension except the last two */
   readonly index?: readonly number[];
   readonly row?: number;
@@ -105,8 +96,7 @@ export interface NameRequest {
 }
 
 /** A region to put back to float. */
-export interface FloatRequest {
-  readonly name: string;
+export interface FloatRequest extends NameRequest {
   /** number of steps that stay */
   readonly count: number;
 }
@@ -134,8 +124,7 @@ export interface ShapesRequest {
 }
 
 /** Sizes of made-up inputs, as lists. */
-export interface SizesRequest {
-  readonly shapes?: Readonly<Record<string, unknown>>;
+export interface SizesRequest extends ShapesRequest {
   readonly choice?: boolean;
 }
 

@@ -12,6 +12,8 @@ export interface Menu {
   close(): void;
   /** Replaces its content; buttons in it are its items. */
   fill(...rows: HTMLElement[]): void;
+  /** Replaces its content by an item for each entry, which closes it. */
+  offer(entries: readonly Entry[]): void;
 }
 
 export function createMenu(
@@ -47,7 +49,18 @@ export function createMenu(
     itemsOf(list)[0]?.focus({ preventScroll: true });
   };
   listenItems(element, list, close, signal);
-  return { element, toggle, close: () => close(true), fill: (...rows) => list.replaceChildren(...rows) };
+  const press = (entry: Entry) => (): void => {
+    close(true);
+    entry.act("");
+  };
+  return {
+    element,
+    toggle,
+    close: () => close(true),
+    fill: (...rows) => list.replaceChildren(...rows),
+    offer: (entries) =>
+      list.replaceChildren(...entries.map((entry) => item(entry.text, entry.title, press(entry), signal))),
+  };
 }
 
 const itemsOf = (list: HTMLElement): HTMLButtonElement[] => [...list.querySelectorAll("button")];
