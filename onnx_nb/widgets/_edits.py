@@ -12,6 +12,7 @@ from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.match.diff import diff
 from onnx_nb.analysis.scopes.scopes import scopes
+from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns
 from onnx_nb.widgets.protocol import EditRequest, StepEntry
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
     """Make the edit of a request."""
     seen, text = _name_of(edits, request), request.text
-    name = seen if request.edited else edits.current_name(seen)
+    name = request.name or edits.current_name(seen)
     match request.edit:
+        case "show":
+            pass
         case "undo":
             edits.undo(request.step)
         case "redo":
@@ -35,7 +38,7 @@ def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
         case "free":
             edits.free(text or "batch", progress=progress)
         case "shape":
-            former = edits.model if request.edited else edits.original
+            former = edits.model if request.name else edits.original
             shape = next((entry.shape for entry in former.inputs if entry.name == seen), None)
             _reshape(edits, name, shape, text, progress)
         case "insert":
@@ -52,17 +55,21 @@ def step_entries(edits: Edit) -> list[StepEntry]:
     return [StepEntry(sign=SIGNS[step.proof], text=step.text, verdict=step.verdict) for step in edits.steps]
 
 
-def differences(edits: Edit) -> bytes:
-    """Return what marks the boxes of both graphs; weights are not read for it."""
-    return diff_columns(diff(edits.original, edits.model, weights=False)).to_bytes()
+def tables(edits: Edit, step: int) -> list[bytes]:
+    """Return the columns of the model after a step, 0 for the last, and what it changed, but for values of weights."""
+    models = [edits.original, *(entry.model for entry in edits.steps)]
+    if step >= len(models):
+        raise EditError(f"there is no step {step}.", advice=f"There are {len(models) - 1}.")
+    before, after = (models[step - 1], models[step]) if step else (edits.original, edits.model)
+    return [columns(after).to_bytes(), diff_columns(diff(before, after, weights=False)).to_bytes()]
 
 
 def _name_of(edits: Edit, request: EditRequest) -> str:
     """Return the name of what was clicked; of a node without one, that of what it makes."""
     kind, number = request.kind, request.id
-    if not kind:
-        return ""
-    graph = Graph.opened(edits.model if request.edited else edits.original)
+    if request.name or not kind:
+        return request.name
+    graph = Graph.opened(edits.original)
     if kind == "scope":
         return scopes(graph).scope_path[number]
     if kind == "tensor":

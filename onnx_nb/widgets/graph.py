@@ -339,21 +339,23 @@ class ModelGraph(GraphWidget):
 
     def _on_edit(self, call: Call[EditRequest]) -> Reply:
         from onnx_nb.analysis.edit.edit import edit
-        from onnx_nb.analysis.view.graph_columns import columns
         from onnx_nb.widgets import _edits
 
-        if call.request.edit == "simplify":
+        request = call.request
+        if request.edit == "simplify":
             return self._simplify(call)
+        shown = request.step or 0 if request.edit == "show" else 0
         with self._lock:
             edits = self.edits or edit(self.model)
-            _edits.apply(edits, call.request, call.progress)
+            _edits.apply(edits, request, call.progress)
             self.edits, self._result = edits, edits.model
-            tables = [columns(edits.model).to_bytes(), _edits.differences(edits)]
-        step = edits.verify(progress=call.progress).steps[-1] if edits.steps else None
+            tables = _edits.tables(edits, shown)
+        step = edits.verify(progress=call.progress).steps[shown - 1] if edits.steps else None
         source = edits.code if self.model.path else edits.code.replace("edit(model)", f"edit({self._source()})")
         text = f"{step.text}: {step.verdict}" if step else "All edits are undone"
         steps = _edits.step_entries(edits)
-        return self._made(text, "edits.model", source, "edited", *tables, steps=steps, redo=edits.can_redo)
+        about = {"steps": steps, "step": shown, "redo": edits.can_redo}
+        return self._made(text, "edits.model", source, "edited", *tables, **about)
 
     def _simplify(self, call: Call[EditRequest]) -> Reply:
         from onnx_nb.analysis.simplify.simplify import simplify

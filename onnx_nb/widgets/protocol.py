@@ -73,15 +73,15 @@ class EditRequest(EmptyRequest):
     """An edit of the model; what is shown then is the model with all edits so far."""
 
     edit: str
-    """a verb of `Edit`, or shape; or simplify, which begins from the model as it is"""
+    """a verb of `Edit`, shape, or show; or simplify, which begins from the model as it is"""
     kind: str = ""
     id: int = -1
-    edited: bool = False
-    """the id is that of the edited model"""
+    name: str = ""
+    """in place of an id, the name in the edited model; of a node without one, that of what it makes"""
     text: str = ""
     """the new name, shape, operator or attributes"""
     step: int | None = None
-    """the step to undo, from 1; null for the last"""
+    """the step to undo, from 1, or null for the last; to show, or null for all"""
 
 
 class PageRequest(EmptyRequest):
@@ -242,6 +242,8 @@ class ExtractReply(Wire):
     """a path to save it to"""
     steps: list[StepEntry] = field(default_factory=list)
     """the edits"""
+    step: int = 0
+    """the step that is shown, from 1; 0 for all"""
     redo: bool = False
     """an undo can be taken back"""
 

@@ -173,15 +173,20 @@ def test_a_dimension_is_freed_renamed_and_fixed_where_it_stands() -> None:
     ask(widget, "edit", edit="undo")
     assert widget.edits is not None
     for text, words in (("m×4", "not those of"), ("k×3×w", "cannot be freed")):
-        content, _ = ask(widget, "edit", edit="shape", kind="tensor", id=image, edited=True, text=text)
+        content, _ = ask(widget, "edit", edit="shape", name="image", text=text)
         assert words in content["error"]["message"]
         assert content["error"]["node"] == ("add" if "freed" in words else ""), "the view lights what is in the way"
         assert len(widget.edits.steps) == 2, "all of a shape, or none of it"
-    ask(widget, "edit", edit="shape", kind="tensor", id=image, edited=True, text="5×3×4")
+    ask(widget, "edit", edit="shape", name="image", text="5×3×4")
     content, _ = ask(widget, "edit", edit="undo", step=1)
     assert content["error"]["message"].startswith("step 2 needs step 1")
     assert [step["sign"] for step in ask(widget, "edit", edit="undo")[0]["value"]["steps"]] == ["✓", "✓"]
     assert len(ask(widget, "edit", edit="redo")[0]["value"]["steps"]) == 3
+    content, (table, changes) = ask(widget, "edit", edit="show", step=1)
+    assert content["value"]["step"] == 1
+    assert "n×3×4" in unpacked(bytes(table)).strings()
+    assert unpacked(bytes(changes)).meta["counts"]["changed"] >= 2, "both ends of the model"
+    assert ask(widget, "edit", edit="show", step=4)[0]["error"]["message"] == "there is no step 4."
 
 
 def test_a_node_is_inserted_and_changed_by_a_text() -> None:
@@ -192,7 +197,7 @@ def test_a_node_is_inserted_and_changed_by_a_text() -> None:
     assert unpacked(bytes(buffers[1])).meta["counts"]["added"] == 1
     assert widget.edits is not None
     node = [entry.op_type for entry in widget.edits.model.proto.graph.node].index("LeakyRelu")
-    ask(widget, "edit", edit="set", kind="node", id=node, edited=True, text="alpha=0.25")
+    ask(widget, "edit", edit="set", name="insert_leakyrelu", text="alpha=0.25")
     assert widget.edits.model.proto.graph.node[node].attribute[0].f == 0.25
     for text in ("Cast to float16", "Relu(1)", "a.b()"):
         content, _ = ask(widget, "edit", edit="insert", kind="tensor", id=a, text=text)

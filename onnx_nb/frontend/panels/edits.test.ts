@@ -62,10 +62,12 @@ describe("edits", () => {
     buttonIn(form(), "Remove").click();
     const pane = (): HTMLElement => root.querySelector("[aria-label=Submodel]") as HTMLElement;
     await vi.waitFor(() => expect(pane().querySelector("header")?.textContent).toMatch(/^g\.edits\.model/));
-    const rows = [...pane().querySelectorAll(".onnx-nb-steps li")].map((row) => row.textContent);
+    const rows = [...pane().querySelectorAll(".onnx-nb-edits li")].map((row) => row.textContent);
     expect(rows).toEqual(STEPS.map(({ sign, text, verdict }) => `${sign}${text} ${verdict}Undo`));
-    expect(pane().querySelector(".onnx-nb-steps .onnx-nb-bad")?.textContent).toBe("✗");
+    expect(pane().querySelector(".onnx-nb-edits .onnx-nb-bad")?.textContent).toBe("✗");
     (pane().querySelector("[aria-label='Undo step 1']") as HTMLElement).click();
+    await settle();
+    buttonIn(pane(), STEPS[1].text).click();
     await settle();
     for (const text of ["Undo edit", "Redo edit"]) {
       buttonIn(pane(), text).click();
@@ -80,6 +82,7 @@ describe("edits", () => {
     expect(requests()).toEqual([
       ["node", node.id, { edit: "remove", text: "" }],
       ["", -1, { edit: "undo", step: 1 }],
+      ["", -1, { edit: "show", step: 2 }],
       ["", -1, { edit: "undo" }],
       ["", -1, { edit: "redo" }],
       ["tensor", input.id, { edit: "free", text: "" }],
@@ -87,13 +90,14 @@ describe("edits", () => {
     ]);
   });
 
-  it("of the edited model say that they mean it", async () => {
+  it("of the edited model go by name, for its numbers are others", async () => {
     select(target("node", "sum"));
     buttonIn(root, "Remove").click();
     await vi.waitFor(() => expect(view.submodel).not.toBeNull());
     view.submodel?.dispatch({ type: "edit", request: { edit: "remove", kind: "node", id: 0 } });
     await settle();
-    expect(requests().at(-1)).toEqual(["node", 0, { edit: "remove", edited: true }]);
+    // the node has no name: that of what it makes
+    expect(requests().at(-1)).toEqual(["", -1, { edit: "remove", name: "b" }]);
   });
 
   it("light the node that is in the way", async () => {

@@ -301,7 +301,8 @@ export class GraphView {
       this.#kernel.plan();
     }
     if (differs("submodel")) {
-      const differences = now.submodel?.differences;
+      // the first step, like all of them, starts from the model that is shown here
+      const differences = (now.submodel?.step ?? 0) < 2 ? now.submodel?.differences : null;
       this.#editStatuses = differences ? new DiffStatuses(differences.statuses(0)) : null;
       this.#showSubmodel(now.submodel);
       if (action.type === "undo" || action.type === "redo") this.#kernel.restore(now.submodel);
@@ -456,7 +457,12 @@ export class GraphView {
     this.#pane.append(...paneParts(this.#view, submodel, tools, close, signal), inner);
     const there = submodel.name === "" ? "." : `; in the kernel it is ${submodel.name}.`;
     const page = { ...pageHost(), reason: `This is a submodel${there}` };
-    const edit = (request: EditRequest): void => this.dispatch({ type: "edit", request: { ...request, edited: true } });
+    const edit = ({ kind, id = -1, ...request }: EditRequest): void => {
+      const { columns } = submodel;
+      const output = kind === "node" ? columns.outputsOf(id)[0] : -1; // of a node without a name
+      const name = columns.nameOf({ kind, id } as Target) || columns.valueNameOf(output);
+      this.dispatch({ type: "edit", request: { ...request, name } });
+    };
     const options: GraphOptions = {
       isNested: true,
       bar: tools,
@@ -466,7 +472,7 @@ export class GraphView {
       ...(isSame && camera != null && { open: open ?? [], initialView: { camera } }),
     };
     this.submodel = new GraphView(inner, submodel.columns, page, options, signal);
-    this.#pane.querySelector(".onnx-nb-steps")?.scrollTo?.(0, Number.MAX_SAFE_INTEGER); // to the latest
+    this.#pane.querySelector(".onnx-nb-edits")?.scrollTo?.(0, Number.MAX_SAFE_INTEGER); // to the latest
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
     const { inputs, outputs } = submodel.boundary;
     this.viewport.resize(); // the pane takes half of the width

@@ -34,10 +34,10 @@ async function borderOf(host: GraphHost, targets: readonly Target[], round: Abor
 }
 
 async function submodelOf(reply: Extraction, boundary: Boundary, origin: Submodel["origin"]): Promise<Submodel> {
-  const { name, code, file, steps = [], redo = false } = reply;
+  const { name, code, file, steps = [], step = 0, redo = false } = reply;
   const columns = new Columns(await unpack(reply.columns));
   const differences = reply.differences === undefined ? null : new PairData(await unpack(reply.differences));
-  return { columns, boundary, name, code, file, origin, steps, redo, differences };
+  return { columns, boundary, name, code, file, origin, steps, step, redo, differences };
 }
 
 function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {

@@ -62,28 +62,31 @@ export function paneParts(
 }
 
 /** Creates the list of edits: what proves each one, and a button that undoes it; and the marks in both graphs. */
-function createSteps({ dispatch }: ViewContext, { steps, differences }: Submodel, signal: AbortSignal): HTMLElement {
+function createSteps(
+  { dispatch }: ViewContext,
+  { steps, step, differences }: Submodel,
+  signal: AbortSignal,
+): HTMLElement {
   const rows = steps.map(({ sign, text, verdict }, at) => {
     const undo = (): void => dispatch({ type: "edit", request: { edit: "undo", step: at + 1 } });
+    const isShown = step === at + 1;
+    const show = (): void => dispatch({ type: "edit", request: { edit: "show", step: isShown ? 0 : at + 1 } });
+    const toggle = { class: "onnx-nb-link", title: isShown ? "Show all steps" : SHOW, "aria-pressed": isShown };
     return el(
       "li",
       el(`i${TONES[sign] ?? ""}`, sign),
-      el(
-        "span",
-        { title: verdict.slice(0, 4000) },
-        `${elide(text, 120)} `,
-        el("span.onnx-nb-dim", elide(verdict, 240)),
-      ),
+      el("span", button(elide(text, 120), show, signal, toggle), el("span.onnx-nb-dim", ` ${elide(verdict, 240)}`)),
       button("Undo", undo, signal, { class: "onnx-nb-small", "aria-label": `Undo step ${at + 1}`, title: UNDO }),
     );
   });
   const none = el("li.onnx-nb-dim", "No edits: this is the model as it was.");
   return el(
-    "section.onnx-nb-steps",
+    "section.onnx-nb-edits",
     { "aria-label": "Edits" },
     el("ol", ...(rows.length > 0 ? rows : [none])),
     differences && statusLabels(differences.counts),
   );
 }
 
+const SHOW = "Show only what this step changed";
 const UNDO = "Take this edit back, if no later one needs it";

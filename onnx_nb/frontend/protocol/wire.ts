@@ -46,15 +46,15 @@ export interface BoundaryRequest {
 
 /** An edit of the model; what is shown then is the model with all edits so far. */
 export interface EditRequest {
-  /** a verb of `Edit`, or shape; or simplify, which begins from the model as it is */
+  /** a verb of `Edit`, shape, or show; or simplify, which begins from the model as it is */
   readonly edit: string;
   readonly kind?: string;
   readonly id?: number;
-  /** the id is that of the edited model */
-  readonly edited?: boolean;
+  /** in place of an id, the name in the edited model; of a node without one, that of what it makes */
+  readonly name?: string;
   /** the new name, shape, operator or attributes */
   readonly text?: string;
-  /** the step to undo, from 1; null for the last */
+  /** the step to undo, from 1, or null for the last; to show, or null for all */
   readonly step?: number | null;
 }
 
@@ -197,6 +197,8 @@ export interface ExtractReply {
   readonly file: string;
   /** the edits */
   readonly steps?: readonly StepEntry[];
+  /** the step that is shown, from 1; 0 for all */
+  readonly step?: number;
   /** an undo can be taken back */
   readonly redo?: boolean;
 }

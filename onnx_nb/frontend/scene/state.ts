@@ -29,6 +29,8 @@ export interface Submodel {
   readonly origin: "extract" | "edit" | "simplify";
   /** the edits, and whether one that was undone can be made again */
   readonly steps: readonly StepEntry[];
+  /** the step that is shown, from 1; 0 for all */
+  readonly step: number;
   readonly redo: boolean;
   /** differences from the model that was edited, which both graphs show */
   readonly differences: PairData | null;
