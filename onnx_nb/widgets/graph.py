@@ -374,13 +374,14 @@ class ModelGraph(GraphWidget):
 
     def _made(self, text: str, attribute: str, code: str, word: str, *tables: bytes, **more: Any) -> Reply:
         """Return the reply about a model that was made of this one."""
-        from onnx_nb.widgets.protocol import ExtractReply
+        from onnx_nb.widgets.protocol import EditReply, ExtractReply
 
+        kind = ExtractReply if word == "part" else EditReply
         variable = self._variable()
         name = f"{variable}.{attribute}" if variable else ""
         file = (self.model.path.parent if self.model.path else Path.cwd()) / f"{Path(self.model.name).stem}-{word}.onnx"
         where = f": {name}" if name else ". Copy Python copies the call."
-        return Reply(ExtractReply(message=f"{text}{where}", name=name, code=code, file=str(file), **more), [*tables])
+        return Reply(kind(message=f"{text}{where}", name=name, code=code, file=str(file), **more), [*tables])
 
     def _source(self) -> str:
         """Return the Python that a cell can take for the model."""

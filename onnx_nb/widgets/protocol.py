@@ -231,7 +231,7 @@ class StepEntry(Wire):
 
 
 class ExtractReply(Wire):
-    """A model that an extraction or an edit made."""
+    """A model that an extraction made."""
 
     message: str
     name: str
@@ -240,6 +240,11 @@ class ExtractReply(Wire):
     """Python that makes it"""
     file: str
     """a path to save it to"""
+
+
+class EditReply(ExtractReply):
+    """A model that edits made."""
+
     steps: list[StepEntry] = field(default_factory=list)
     """the edits"""
     step: int = 0
@@ -318,7 +323,7 @@ VERBS: Final = {
     "select": VerbType(SelectRequest, SelectReply),
     "plan": VerbType(BoundaryRequest, PlanReply, ("nodes",)),
     "extract": VerbType(BoundaryRequest, ExtractReply, ("columns",)),
-    "edit": VerbType(EditRequest, ExtractReply, ("columns", "differences")),
+    "edit": VerbType(EditRequest, EditReply, ("columns", "differences")),
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
     "capture": VerbType(CaptureRequest, CaptureReply),

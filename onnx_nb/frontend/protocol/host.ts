@@ -8,8 +8,8 @@ import type { Target } from "./columns.ts";
 import type {
   CaptureReply,
   CellsReply,
+  EditReply,
   EditRequest,
-  ExtractReply,
   Inspection,
   Look,
   OverlayReply,
@@ -49,7 +49,7 @@ export interface Bookmark {
   readonly camera: CameraPosition;
 }
 
-export interface Extraction extends ExtractReply {
+export interface Extraction extends EditReply {
   /** packed columns of the submodel, and differences from the model that was edited */
   readonly columns: Uint8Array;
   readonly differences?: Uint8Array;

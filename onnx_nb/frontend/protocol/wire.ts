@@ -186,7 +186,7 @@ export interface StepEntry {
   readonly verdict: string;
 }
 
-/** A model that an extraction or an edit made. */
+/** A model that an extraction made. */
 export interface ExtractReply {
   readonly message: string;
   /** what a cell calls it; "" where there are no cells */
@@ -195,6 +195,10 @@ export interface ExtractReply {
   readonly code: string;
   /** a path to save it to */
   readonly file: string;
+}
+
+/** A model that edits made. */
+export interface EditReply extends ExtractReply {
   /** the edits */
   readonly steps?: readonly StepEntry[];
   /** the step that is shown, from 1; 0 for all */
@@ -282,7 +286,7 @@ export interface Verbs {
   readonly select: readonly [SelectRequest, SelectReply];
   readonly plan: readonly [BoundaryRequest, PlanReply];
   readonly extract: readonly [BoundaryRequest, ExtractReply];
-  readonly edit: readonly [EditRequest, ExtractReply];
+  readonly edit: readonly [EditRequest, EditReply];
   readonly discard: readonly [Record<string, never>, null];
   readonly page: readonly [PageRequest, null];
   readonly capture: readonly [CaptureRequest, CaptureReply];
