@@ -65,6 +65,7 @@ describe("edits", () => {
     const rows = [...pane().querySelectorAll(".onnx-nb-edits li")].map((row) => row.textContent);
     expect(rows).toEqual(STEPS.map(({ sign, text, verdict }) => `${sign}${text} ${verdict}Undo`));
     expect(pane().querySelector(".onnx-nb-edits .onnx-nb-bad")?.textContent).toBe("✗");
+    expect(root.querySelector(".onnx-nb-extract .onnx-nb-bad")?.textContent).toBe("⚠ removed");
     (pane().querySelector("[aria-label='Undo step 1']") as HTMLElement).click();
     await settle();
     buttonIn(pane(), STEPS[1].text).click();

@@ -3,7 +3,7 @@
 import { type Target, VALUE } from "../protocol/columns.ts";
 import { sameTarget, selectionOf } from "../scene/state.ts";
 import { button, el, elide, textField } from "../ui/dom.ts";
-import { type Entry, openMenu, type Place } from "../ui/menu.ts";
+import type { Entry } from "../ui/menu.ts";
 import { copyNames, countedByKind, describe, type ViewContext } from "./viewcontext.ts";
 
 /** Entries, each with whether it applies. */
@@ -92,36 +92,19 @@ export function createShape(view: ViewContext, id: number, signal: AbortSignal):
   return row;
 }
 
-function shapeEdit(view: ViewContext, target: Target): Entry | undefined {
+/** Returns the edit that changes the shape of an input; undefined for other targets. */
+export function shapeEdit(view: ViewContext, target: Target): Entry | undefined {
   return editsOf(view, target).find(({ field }) => field?.label === "Shape");
 }
 
-/** Opens the menu of a target at a point of the window; if it is one of several selected ones, that of all of them. */
-export function openTargetMenu(
-  view: ViewContext,
-  root: HTMLElement,
-  target: Target,
-  at: Place,
-  home: () => void,
-): void {
+/** Returns label and entries of the menu of a target, or, if it is one of several selected ones, of all of them. */
+export function menuOf(view: ViewContext, target: Target): readonly [label: string, entries: readonly Entry[]] {
   const selection = selectionOf(view.state());
   const isOfMany = selection.length > 1 && selection.some((member) => sameTarget(member, target));
-  if (!isOfMany) view.dispatch({ type: "select", target });
+  if (isOfMany) return [countedByKind(selection), verbsOfMany(view, selection)];
+  view.dispatch({ type: "select", target });
   const { title, kind } = describe(view.columns, target);
-  const label = isOfMany ? countedByKind(selection) : `${kind} ${elide(title, 80)}`;
-  openMenu(root, label, at, isOfMany ? verbsOfMany(view, selection) : verbsOf(view, target), home, view.signal);
-}
-
-/** Opens the field for the shape of an input at a point of the window. */
-export function openShapeField(
-  view: ViewContext,
-  root: HTMLElement,
-  target: Target,
-  at: Place,
-  home: () => void,
-): void {
-  const entry = shapeEdit(view, target);
-  if (entry !== undefined) openMenu(root, "Shape", at, [entry], home, view.signal);
+  return [`${kind} ${elide(title, 80)}`, verbsOf(view, target)];
 }
 
 function verbsOf(view: ViewContext, target: Target): Entry[] {

@@ -22,9 +22,10 @@ import {
   selectionOf,
 } from "../scene/state.ts";
 import { el, elide, on, onAbort } from "../ui/dom.ts";
+import { type Entry, openMenu, type Place } from "../ui/menu.ts";
 import { drawnAs, stack, stillOf } from "../ui/still.ts";
 import { createBanners, emptyState } from "./banners.ts";
-import { openShapeField, openTargetMenu } from "./edits.ts";
+import { menuOf, shapeEdit } from "./edits.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
@@ -210,10 +211,11 @@ export class GraphView {
         this.#refresh();
       },
       onLook,
-      onMenu: (target, at) => openTargetMenu(this.#view, this.#root, target, at, () => this.viewport.focus()),
+      onMenu: (target, at) => this.#openMenu(at, ...menuOf(this.#view, target)),
       onDoubleClick: (target, at) => {
+        const shape = shapeEdit(this.#view, target);
         if (target.kind === "scope") this.dispatch({ type: "toggle", scope: target.id });
-        else openShapeField(this.#view, this.#root, target, at, () => this.viewport.focus());
+        else if (shape !== undefined) this.#openMenu(at, "Shape", [shape]);
       },
       maxBlockingMs,
       // after edits both graphs show what differs
@@ -221,6 +223,10 @@ export class GraphView {
       isPaired,
       start: { columnHeight: initialView?.columnHeight ?? 0, brief: initialView?.brief ?? false },
     });
+  }
+
+  #openMenu(at: Place, label: string, entries: readonly Entry[]): void {
+    openMenu(this.#root, label, at, entries, () => this.viewport.focus(), this.#view.signal);
   }
 
   #refresh(): void {
@@ -437,9 +443,8 @@ export class GraphView {
 
   /** Shows a submodel in a pane next to the graph, or closes the pane. */
   #showSubmodel(submodel: Submodel | null): void {
-    const before = this.submodel;
-    const { camera, open } = { camera: before?.viewport.viewpoint, open: before?.state.open };
-    const isSame = before?.columns.scopeCount === submodel?.columns.scopeCount;
+    const [camera, open] = [this.submodel?.viewport.viewpoint, this.submodel?.state.open];
+    const isAlike = this.submodel?.columns.scopeCount === submodel?.columns.scopeCount;
     this.#closing?.abort();
     this.#pane.replaceChildren();
     this.#pane.hidden = submodel === null;
@@ -469,7 +474,7 @@ export class GraphView {
       ...(submodel.origin === "edit" && { onEdit: edit }),
       ...(submodel.differences && { statuses: new DiffStatuses(submodel.differences.statuses(1)) }),
       // after one more edit of a model it stays where it was
-      ...(isSame && camera != null && { open: open ?? [], initialView: { camera } }),
+      ...(isAlike && camera && open && { open, initialView: { camera } }),
     };
     this.submodel = new GraphView(inner, submodel.columns, page, options, signal);
     this.#pane.querySelector(".onnx-nb-edits")?.scrollTo?.(0, Number.MAX_SAFE_INTEGER); // to the latest

@@ -43,7 +43,7 @@ async function submodelOf(reply: Extraction, boundary: Boundary, origin: Submode
 function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {
   return () => {
     dispatch({ type: "extracted", submodel });
-    dispatch({ type: "finished", outcome: message, isAlarm: false });
+    dispatch({ type: "finished", outcome: message, isAlarm: submodel.steps.some(({ sign }) => sign === "✗") });
   };
 }
 

@@ -179,7 +179,8 @@ export function openMenu(
   root.append(list);
   list.showPopover?.(); // a browser of 2023 has no such layer
   const [first] = entries;
-  if (entries.length === 1 && first.field !== undefined) ask(first);
+  if (first === undefined) close(false);
+  else if (entries.length === 1 && first.field !== undefined) ask(first);
   else {
     const items = entries.map((entry) => item(entry.text, entry.title, () => press(entry), signal));
     fill("menu", items, items[0]);
