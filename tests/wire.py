@@ -41,13 +41,18 @@ def interface(kind: type) -> str:
     """Return a dataclass as an interface, with its docstrings."""
     hints, said = typing.get_type_hints(kind, {**vars(protocol), **LITERALS}), comments(kind)
     head = [f"/** {kind.__doc__} */"] if kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}(") else []
+    base = kind.__bases__[0]
+    inherited = set() if base in (object, protocol.Wire, protocol.EmptyRequest) else set(typing.get_type_hints(base))
     lines = []
     for field in dataclasses.fields(kind):
+        if field.name in inherited:
+            continue
         if field.name in said:
             lines.append(f"  /** {said[field.name]} */")
         has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         lines.append(f"  readonly {field.name}{'?' * has_default}: {type_of(hints[field.name])};")
-    return "\n".join([*head, f"export interface {kind.__name__} {{", *lines, "}", ""])
+    name = f"{kind.__name__} extends {base.__name__}" if inherited else kind.__name__
+    return "\n".join([*head, f"export interface {name} {{", *lines, "}", ""])
 
 
 def comments(kind: type) -> dict[str, str]:

@@ -113,7 +113,17 @@ class SimplificationError(OnnxNbError):
 
 
 class EditError(OnnxNbError):
-    """A model cannot be edited as asked."""
+    """A model cannot be edited as asked.
+
+    Parameters
+    ----------
+    node
+        Name of the node in the way, or of the tensor that it makes; may be empty.
+    """
+
+    def __init__(self, message: str, *, advice: str = "", node: str = "") -> None:
+        super().__init__(message, advice=advice)
+        self.node = node
 
 
 class AlignmentError(OnnxNbError):

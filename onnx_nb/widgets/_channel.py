@@ -22,7 +22,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.errors import EditError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shortened
 
 if TYPE_CHECKING:
@@ -228,7 +228,8 @@ class Channel:
         except Cancelled:
             return {"cancelled": True}, []
         except OnnxNbError as error:
-            return {"error": {"type": type(error).__name__, "message": error.message, "advice": error.advice}}, []
+            about = {"type": type(error).__name__, "message": error.message, "advice": error.advice}
+            return {"error": about | ({"node": error.node} if isinstance(error, EditError) else {})}, []
         except BaseException as error:  # noqa: BLE001 (the browser must get a reply whatever happens)
             return _fault(call, error), []
         if not reply.buffers:

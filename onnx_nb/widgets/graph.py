@@ -339,28 +339,23 @@ class ModelGraph(GraphWidget):
 
     def _on_edit(self, call: Call[EditRequest]) -> Reply:
         from onnx_nb.analysis.edit.edit import edit
-        from onnx_nb.analysis.view.graph_columns import columns
+        from onnx_nb.widgets import _edits
 
         request = call.request
         if request.edit == "simplify":
             return self._simplify(call)
+        shown = request.step or 0 if request.edit == "show" else 0
         with self._lock:
             edits = self.edits or edit(self.model)
-            name = self._name_of(request.kind, request.id) if request.kind else ""
-            if request.edit == "undo":
-                edits.undo()
-            elif request.edit == "free":
-                edits.free(request.text or "batch", {name: 0} if name else None, progress=call.progress)
-            elif request.edit == "rename":
-                edits.rename({name: request.text})
-            else:
-                {"remove": edits.remove, "output": edits.output}[request.edit](name)
+            _edits.apply(edits, request, call.progress)
             self.edits, self._result = edits, edits.model
-            table = columns(edits.model).to_bytes()
-        step = edits.verify(progress=call.progress).steps[-1] if edits.steps else None
+            tables = _edits.tables(edits, shown)
+        step = edits.verify(progress=call.progress).steps[shown - 1] if edits.steps else None
         source = edits.code if self.model.path else edits.code.replace("edit(model)", f"edit({self._source()})")
         text = f"{step.text}: {step.verdict}" if step else "All edits are undone"
-        return self._made(text, "edits.model", source, "edited", table)
+        steps = _edits.step_entries(edits)
+        about = {"steps": steps, "step": shown, "redo": edits.can_redo}
+        return self._made(text, "edits.model", source, "edited", *tables, **about)
 
     def _simplify(self, call: Call[EditRequest]) -> Reply:
         from onnx_nb.analysis.simplify.simplify import simplify
@@ -377,26 +372,16 @@ class ModelGraph(GraphWidget):
     def _saving(self) -> Model:
         return self._result or super()._saving()
 
-    def _name_of(self, kind: str, number: int) -> str:
-        """Return the name of a node, tensor or scope; of a node without one, that of what it makes."""
-        from onnx_nb.analysis.scopes.scopes import scopes
-
-        graph = self._values.graph
-        if kind == "scope":
-            return scopes(graph).scope_path[number]
-        if kind == "tensor":
-            return graph.value_names[number]
-        return graph.names[number] or graph.value_names[int(graph.node_outputs(number)[0])]
-
-    def _made(self, text: str, attribute: str, code: str, word: str, table: bytes) -> Reply:
+    def _made(self, text: str, attribute: str, code: str, word: str, *tables: bytes, **more: Any) -> Reply:
         """Return the reply about a model that was made of this one."""
-        from onnx_nb.widgets.protocol import ExtractReply
+        from onnx_nb.widgets.protocol import EditReply, ExtractReply
 
+        kind = ExtractReply if word == "part" else EditReply
         variable = self._variable()
         name = f"{variable}.{attribute}" if variable else ""
         file = (self.model.path.parent if self.model.path else Path.cwd()) / f"{Path(self.model.name).stem}-{word}.onnx"
         where = f": {name}" if name else ". Copy Python copies the call."
-        return Reply(ExtractReply(message=f"{text}{where}", name=name, code=code, file=str(file)), [table])
+        return Reply(kind(message=f"{text}{where}", name=name, code=code, file=str(file), **more), [*tables])
 
     def _source(self) -> str:
         """Return the Python that a cell can take for the model."""

@@ -73,11 +73,15 @@ class EditRequest(EmptyRequest):
     """An edit of the model; what is shown then is the model with all edits so far."""
 
     edit: str
-    """remove, rename, output, free or undo; or simplify, which begins from the model as it is"""
+    """a verb of `Edit`, shape, or show; or simplify, which begins from the model as it is"""
     kind: str = ""
     id: int = -1
+    name: str = ""
+    """in place of an id, the name in the edited model; of a node without one, that of what it makes"""
     text: str = ""
-    """the new name"""
+    """the new name, shape, operator or attributes"""
+    step: int | None = None
+    """the step to undo, from 1, or null for the last; to show, or null for all"""
 
 
 class PageRequest(EmptyRequest):
@@ -217,8 +221,17 @@ class PlanReply(Wire):
     message: str
 
 
+class StepEntry(Wire):
+    """An edit that was made."""
+
+    sign: str
+    """✓, ≈, ≠, ✗ or ?"""
+    text: str
+    verdict: str
+
+
 class ExtractReply(Wire):
-    """A model that an extraction or an edit made."""
+    """A model that an extraction made."""
 
     message: str
     name: str
@@ -227,6 +240,17 @@ class ExtractReply(Wire):
     """Python that makes it"""
     file: str
     """a path to save it to"""
+
+
+class EditReply(ExtractReply):
+    """A model that edits made."""
+
+    steps: list[StepEntry] = field(default_factory=list)
+    """the edits"""
+    step: int = 0
+    """the step that is shown, from 1; 0 for all"""
+    redo: bool = False
+    """an undo can be taken back"""
 
 
 class StatisticsReply(Wire):
@@ -299,7 +323,7 @@ VERBS: Final = {
     "select": VerbType(SelectRequest, SelectReply),
     "plan": VerbType(BoundaryRequest, PlanReply, ("nodes",)),
     "extract": VerbType(BoundaryRequest, ExtractReply, ("columns",)),
-    "edit": VerbType(EditRequest, ExtractReply, ("columns",)),
+    "edit": VerbType(EditRequest, EditReply, ("columns", "differences")),
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
     "capture": VerbType(CaptureRequest, CaptureReply),

@@ -70,6 +70,14 @@ def test_a_double_click_shows_a_live_model(themed_lab: JupyterPage) -> None:
     expect(graph.root).to_contain_text("Copy Python copies the call")
     expect(pane.locator("xpath=..").locator("header").first).to_contain_text("Submodel")
     lab.screenshot(f"document-extracted-{lab.theme}")
+
+    lab.page.mouse.click(*graph.locate("r13"), button="right")
+    graph.root.get_by_role("menuitem", name="Make it an output").click()
+    edits = graph.root.get_by_role("region", name="Edits")
+    expect(edits.get_by_role("listitem")).to_contain_text("✓made 'r13' an output equal on the same feeds")
+    expect(lab.page.locator(".lm-Menu")).to_have_count(0)
+    lab.kernel.expect(f"[v.name for v in {GRAPH}.edits.model.outputs][-1]", "r13")
+    lab.screenshot(f"document-edited-{lab.theme}")
     assert lab.kernel.evaluate("__import__('os').getcwd()") == str(lab.server.root)
     assert [url for url in asked if name in url and "/api/contents/" in url and "content=1" in url] == []
     assert [path for path in lab.server.root.rglob(".ipynb_checkpoints/*") if path.suffix == ".onnx"] == []

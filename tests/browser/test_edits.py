@@ -57,3 +57,72 @@ def test_a_batch_is_freed_and_a_node_removed_by_clicks(themed_lab: JupyterPage, 
     expect(bar).to_contain_text("✓ freed batch of image")
     lab.kernel.expect("len(g.edits.model.proto.graph.node)", 4)
     assert lab.errors == []
+
+
+def test_a_right_click_edits_and_the_list_beside_the_graph_takes_back(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    path = tmp_path / "pinned.onnx"
+    onnx.save(onnx.parser.parse_model(PINNED), path)
+    lab.open(lab.server.write("menus.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r}, height=520)\ng"))
+    lab.run_all()
+    graph, page = GraphWidget(lab.widget("graph")), lab.page
+    pane, bar = graph.root.get_by_role("region", name="Submodel"), graph.root.locator(".onnx-nb-extract")
+    menu, notebook_menu = graph.root.get_by_role("menu"), page.locator(".lm-Menu")
+
+    graph.find("drop", "node")
+    page.mouse.click(*graph.locate("drop", "node"), button="right")
+    expect(menu).to_have_accessible_name("node Dropout")
+    expect(menu.get_by_role("menuitem").first).to_be_focused()
+    lab.screenshot("menu")
+    page.keyboard.press("Escape")
+    expect(menu).to_have_count(0)
+    expect(notebook_menu).to_have_count(0)
+    expect(graph.root.locator("canvas").first).to_be_focused()
+    page.keyboard.press("Shift+F10")
+    menu.get_by_role("menuitem", name="Remove").click()
+    expect(bar).to_contain_text("✓ removed 'drop'")
+
+    graph.click("image", "tensor")
+    page.keyboard.press("ContextMenu")
+    menu.get_by_role("menuitem", name="Reshape…").click()
+    field = graph.root.get_by_role("textbox", name="Shape")
+    expect(field).to_have_value("1×3×4")
+    field.fill("batch×3×4")
+    field.press("Enter")
+    expect(bar).to_contain_text("✓ freed batch of image")
+    edits = pane.get_by_role("region", name="Edits")
+    expect(edits.get_by_role("listitem")).to_have_count(2)
+    expect(edits.get_by_role("group", name="Marks")).to_contain_text("1 removed")
+    edits.get_by_role("button", name="freed batch of image").click()
+    expect(edits.get_by_role("group", name="Marks")).not_to_contain_text("removed")
+    edits.get_by_role("button", name="freed batch of image").click()
+    expect(edits.get_by_role("group", name="Marks")).to_contain_text("1 removed")
+    lab.screenshot("steps")
+    edits.get_by_role("button", name="Undo step 1").click()
+    expect(edits.get_by_role("listitem")).to_have_count(1)
+    lab.kernel.expect("len(g.edits.model.proto.graph.node)", 4)
+    lab.kernel.expect("list(g.edits.model.outputs[0].shape)", ["batch", 12])
+    pane.get_by_role("button", name="Redo edit").click()
+    expect(edits.get_by_role("listitem")).to_have_count(2)
+
+    inspector = graph.root.get_by_label("Inspector").last
+    inspector.get_by_role("button", name="Dimension 0").click()
+    inspector.get_by_role("textbox", name="Dimension 0").fill("4")
+    inspector.get_by_role("textbox", name="Dimension 0").press("Enter")
+    expect(bar).to_contain_text("✓ fixed batch = 4")
+    lab.kernel.expect("list(g.edits.model.inputs[0].shape)", [4, 3, 4])
+    edits.get_by_role("button", name="Undo step 2").click()
+    expect(graph.root.get_by_role("alert").first).to_contain_text("step 3 needs step 2")
+
+    edited = GraphWidget(pane.locator(".onnx-nb[data-widget=submodel]"))
+    page.mouse.dblclick(*edited.locate("image", "tensor"))
+    field = edited.root.get_by_role("textbox", name="Shape")
+    expect(field).to_have_value("4×3×4")
+    field.press("Escape")
+    page.mouse.click(*edited.locate("act", "node"), button="right")
+    edited.root.get_by_role("menuitem", name="Rename…").click()
+    edited.root.get_by_role("textbox", name="New name").last.fill("first")
+    page.keyboard.press("Enter")
+    expect(bar).to_contain_text("✓ renamed act → first")
+    lab.kernel.expect("g.edits.model.proto.graph.node[0].name", "first")
+    assert lab.errors == []

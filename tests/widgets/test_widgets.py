@@ -155,15 +155,69 @@ def test_what_was_extracted_or_edited_is_saved(tmp_path: Path) -> None:
     assert content["value"]["exists"]
 
 
+PINNED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,3,4] image) => (float[1,12] scores) <int64[2] shape = {1,12}, float[12] b = {1,2,3,4,5,6,7,8,9,10,11,12}> {
+    [act] a = Relu (image)  [drop] d = Dropout (a)  [flat] f = Reshape (d, shape)  [add] scores = Add (f, b) }"""
+
+
+def test_a_dimension_is_freed_renamed_and_fixed_where_it_stands() -> None:
+    widget = onnx_nb.ModelGraph(onnx.parser.parse_model(PINNED))
+    image = Graph.of(widget.model).value("image")
+    shapes = [("n×3×4", "n", "freed n"), ("m×3×4", "m", "renamed n → m"), ("5×3×4", 5, "fixed m = 5")]
+    for text, size, words in shapes:
+        content, _ = ask(widget, "edit", edit="shape", kind="tensor", id=image, text=text)
+        assert content["value"]["message"].startswith(words)
+        assert widget.edits is not None
+        sizes = [(info.shape or ())[0] for info in (*widget.edits.model.inputs, *widget.edits.model.outputs)]
+        assert sizes == [size, size]
+    ask(widget, "edit", edit="undo")
+    assert widget.edits is not None
+    for text, words in (("m×4", "not those of"), ("k×3×w", "cannot be freed")):
+        content, _ = ask(widget, "edit", edit="shape", name="image", text=text)
+        assert words in content["error"]["message"]
+        assert content["error"]["node"] == ("add" if "freed" in words else ""), "the view lights what is in the way"
+        assert len(widget.edits.steps) == 2, "all of a shape, or none of it"
+    ask(widget, "edit", edit="shape", name="image", text="5×3×4")
+    content, _ = ask(widget, "edit", edit="undo", step=1)
+    assert content["error"]["message"].startswith("step 2 needs step 1")
+    assert [step["sign"] for step in ask(widget, "edit", edit="undo")[0]["value"]["steps"]] == ["✓", "✓"]
+    assert len(ask(widget, "edit", edit="redo")[0]["value"]["steps"]) == 3
+    content, (table, changes) = ask(widget, "edit", edit="show", step=1)
+    assert content["value"]["step"] == 1
+    assert "n×3×4" in unpacked(bytes(table)).strings()
+    assert unpacked(bytes(changes)).meta["counts"]["changed"] >= 2, "both ends of the model"
+    assert ask(widget, "edit", edit="show", step=4)[0]["error"]["message"] == "there is no step 4."
+
+
+def test_a_node_is_inserted_and_changed_by_a_text() -> None:
+    widget = onnx_nb.ModelGraph(onnx.parser.parse_model(PINNED))
+    a = Graph.of(widget.model).value("a")
+    content, buffers = ask(widget, "edit", edit="insert", kind="tensor", id=a, text="LeakyRelu(alpha=0.5)")
+    assert content["value"]["code"].splitlines()[-1] == "e.insert('LeakyRelu', 'a', alpha=0.5)"
+    assert unpacked(bytes(buffers[1])).meta["counts"]["added"] == 1
+    assert widget.edits is not None
+    node = [entry.op_type for entry in widget.edits.model.proto.graph.node].index("LeakyRelu")
+    ask(widget, "edit", edit="set", name="insert_leakyrelu", text="alpha=0.25")
+    assert widget.edits.model.proto.graph.node[node].attribute[0].f == 0.25
+    for text in ("Cast to float16", "Relu(1)", "a.b()"):
+        content, _ = ask(widget, "edit", edit="insert", kind="tensor", id=a, text=text)
+        assert "cannot be read" in content["error"]["message"]
+
+
 def test_clicks_edit_the_model_and_take_edits_back() -> None:
     widget = graph()
     columns_ = unpacked(bytes(widget._packed["columns"]))
-    content, buffers = ask(widget, "edit", edit="rename", kind="tensor", id=Graph.of(widget.model).value("a"), text="q")
+    a = Graph.of(widget.model).value("a")
+    content, buffers = ask(widget, "edit", edit="rename", kind="tensor", id=a, text="q")
     assert content["value"]["message"].startswith("renamed a → q: equal on the same feeds")
     assert content["value"]["code"].splitlines()[-1] == "e.rename({'a': 'q'})"
     assert "q" in unpacked(bytes(buffers[0])).strings()
     assert widget.edits is not None
     assert "q" in Graph.of(widget.edits.model).value_names
+    content, _ = ask(widget, "edit", edit="rename", kind="tensor", id=a, text="r")
+    assert content["value"]["code"].splitlines()[-1] == "e.rename({'q': 'r'})", "the graph that is shown has it as 'a'"
+    ask(widget, "edit", edit="undo")
+    assert widget.edits.current_name("a") == "q"
     node = int(Graph.of(widget.model).producer[Graph.of(widget.model).value("b")])
     content, _ = ask(widget, "edit", edit="remove", kind="node", id=node)
     assert len(widget.edits.steps) == 2 or content["error"]["type"] == "EditError"

@@ -206,7 +206,8 @@ class _Freeing:
                 if entry.layout is None:
                     what = f"fails on two batches at once ({reason:.300})" if reason else "mixes the samples of a batch"
                     message = f"{self.name} of {label_of(self.model)} cannot be freed: {graph.node_label(node)} {what}."
-                    raise EditError(message, advice="Replace this node, or export the model with a dynamic batch.")
+                    advice = "Replace this node, or export the model with a dynamic batch."
+                    raise EditError(message, advice=advice, node=graph.names[node] or graph.value_names[value])
                 # roundings do not add up: the next node reads what both would give by themselves
                 joint = _joint(entry.one, entry.two, entry.layout) if entry.layout.axis >= 0 else entry.both
                 values[value], layouts[graph.value_names[value]] = entry._replace(both=joint), entry.layout

@@ -116,6 +116,10 @@ class Edit(Displayed, Table):
         """The edits, in order."""
         return tuple(self._steps)
 
+    def current_name(self, name: str) -> str:
+        """Return what a tensor, node or dimension of `original` is called in `model`."""
+        return functools.reduce(lambda now, step: step._outcome.renames.get(now, now), self._steps, name)  # noqa: SLF001
+
     @property
     def diff(self) -> Diff:
         """What differs from the model that is edited."""
@@ -226,6 +230,11 @@ class Edit(Displayed, Table):
             self._steps.append(_step(following.call, outcome, following._again))  # noqa: SLF001
         self._undone.append(former)
         return self
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether `redo` has something to take back."""
+        return bool(self._undone)
 
     def redo(self) -> Edit:
         """Take back the last `undo`."""

@@ -6,6 +6,7 @@ Names mean tensors, nodes and dimensions of the main graph and its bodies; "Bloc
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ class EditResult:
     outputs_to: Translation = dict
     proof: str = ""
     """The proof, if the edit made one itself."""
+    renames: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """New names by old ones, of tensors, nodes and dimensions."""
 
 
 def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
@@ -96,7 +99,8 @@ def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
             dim.dim_param = of_dim[dim.dim_param]
     text = f"renamed {', '.join(f'{old} → {new}' for old, new in names.items())}"
     back, forth = _renaming({new: old for old, new in of_tensor[""].items()}), _renaming(of_tensor[""])
-    return EditResult(with_proto(model, proto), text, is_same=True, feeds_to=back, outputs_to=forth)
+    ways: dict[str, Any] = {"feeds_to": back, "outputs_to": forth}
+    return EditResult(with_proto(model, proto), text, is_same=True, renames=dict(names), **ways)
 
 
 def fix(model: Model, sizes: Mapping[str, Any]) -> EditResult:

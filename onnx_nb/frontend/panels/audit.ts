@@ -1,7 +1,7 @@
 /** Location of the bytes of a model's weights: problems first, then the files and how full they are, then tensors. */
 
 import { bytes, countOf, integer } from "../scene/formatting.ts";
-import { button, el, elide } from "../ui/dom.ts";
+import { button, el, elide, moreButton } from "../ui/dom.ts";
 import { numbers, Table, texts } from "../ui/table.ts";
 
 /** An `external_data.Audit` as plain data. */
@@ -133,16 +133,8 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
   const bySeverity = [...problems].sort((a, b) => Number(b.severity === "error") - Number(a.severity === "error"));
   list.append(...bySeverity.slice(0, PROBLEMS_AT_FIRST).map(item));
   const section = el("section.onnx-nb-part", { "aria-label": "Problems" }, list);
-  if (bySeverity.length > PROBLEMS_AT_FIRST) {
-    const showAll = (): void => {
-      moreButton.remove();
-      list.append(...bySeverity.slice(PROBLEMS_AT_FIRST, 1000).map(item));
-    };
-    const moreButton = button(`Show all ${integer(bySeverity.length)}`, showAll, signal, {
-      class: "onnx-nb-small",
-    });
-    section.append(moreButton);
-  }
+  const showRest = (): void => list.append(...bySeverity.slice(PROBLEMS_AT_FIRST, 1000).map(item));
+  if (bySeverity.length > PROBLEMS_AT_FIRST) section.append(moreButton(bySeverity.length, showRest));
   return section;
 }
 

@@ -5,7 +5,7 @@ import { spark } from "../charts/histogram.ts";
 import { type Details, ERROR_KINDS, type ErrorKind, type Points, STATE } from "../protocol/comparison.ts";
 import { countOf, integer, magnitude, percent } from "../scene/formatting.ts";
 import { button, choice, el, elide, fillings, svg } from "../ui/dom.ts";
-import { createMenu, item, type Menu } from "../ui/menu.ts";
+import { createMenu, type Entry, type Menu } from "../ui/menu.ts";
 import {
   barColumn,
   createTableTabs,
@@ -14,6 +14,7 @@ import {
   type RowColumn,
   Table,
   type TableColumn,
+  tablesBelow,
   texts,
 } from "../ui/table.ts";
 import { createPanelTask, type OnProgress, type TaskBar } from "../ui/task.ts";
@@ -130,8 +131,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     chosenRow = -1; // scroll it into view again
     pick(about.first);
   };
-  const bar = el("div.onnx-nb-below-bar", ...tabs.buttons, ...tabs.filters);
-  const below = el("section.onnx-nb-below", { "aria-label": "Tables" }, bar, ...tabs.tables);
+  const below = tablesBelow([...tabs.buttons, ...tabs.filters], tabs.tables);
   const emptyNote = el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.");
   const body =
     points.count > 0
@@ -297,16 +297,9 @@ function saveMenu(
 ): Menu {
   const name = `${points.about.candidate.replace(/\.onnx$/i, "")} errors`;
   const menu = createMenu("Save", { title: "Save a picture, the table, or a page", label: "Save" }, signal);
-  const entry = (text: string, hint: string, save: () => void | Promise<void>): HTMLElement => {
-    const press = async (): Promise<void> => {
-      menu.close();
-      try {
-        await save();
-      } catch (error) {
-        task.fail(error);
-      }
-    };
-    return item(text, hint, () => void press(), signal);
+  const entry = (text: string, title: string, save: () => void | Promise<void>): Entry => {
+    const act = (): void => void Promise.resolve().then(save).catch(task.fail);
+    return { text, title, act };
   };
   const file = (parts: BlobPart, type: string, extension: string): void =>
     download(new Blob([parts], { type }), name, extension);
@@ -315,17 +308,16 @@ function saveMenu(
     if (html !== undefined) file(html as Uint8Array<ArrayBuffer>, "text/html", "html");
     return "";
   };
+  const [svg, png] = ["Vector graphics, as it is shown", "Pixels, at twice its size"];
   const pictures = [
-    entry("SVG of the plot", "Vector graphics, as it is shown", () => file(content.svg(), "image/svg+xml", "svg")),
-    entry("PNG of the plot", "Pixels, at twice its size", async () => download(await content.png(), name, "png")),
+    entry("SVG of the plot", svg, () => file(content.svg(), "image/svg+xml", "svg")),
+    entry("PNG of the plot", png, async () => download(await content.png(), name, "png")),
   ];
-  const table = entry("CSV of the table", "The points that are shown, every metric with all digits", () =>
-    file(content.csv(), "text/csv", "csv"),
-  );
-  const html = entry("HTML page", "This panel in one file that works offline", () =>
-    task.run("Writing the page…", writePage),
-  );
-  menu.fill(...(points.count > 0 ? pictures : []), table, ...(page === undefined ? [] : [html]));
+  const csv = "The points that are shown, every metric with all digits";
+  const table = entry("CSV of the table", csv, () => file(content.csv(), "text/csv", "csv"));
+  const write = (): void => task.run("Writing the page…", writePage);
+  const html = entry("HTML page", "This panel in one file that works offline", write);
+  menu.offer([...(points.count > 0 ? pictures : []), table, ...(page === undefined ? [] : [html])]);
   return menu;
 }
 

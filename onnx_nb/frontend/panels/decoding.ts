@@ -8,7 +8,7 @@ import type { Steps } from "../protocol/decoding.ts";
 import type { Theme } from "../render/theme.ts";
 import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, fillings } from "../ui/dom.ts";
-import { numbers, Table, texts } from "../ui/table.ts";
+import { numbers, Table, tablesBelow, texts } from "../ui/table.ts";
 import { createPanelTask, type OnProgress } from "../ui/task.ts";
 import { download } from "./export.ts";
 
@@ -113,12 +113,7 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
         "div.onnx-nb-profile-left",
         el("div.onnx-nb-chart-bar", legend(), el("span.onnx-nb-dim.onnx-nb-order", "steps →")),
         chart.element,
-        el(
-          "section.onnx-nb-below",
-          { "aria-label": "Tables" },
-          el("div.onnx-nb-below-bar", el("b", "Steps"), table.filter),
-          table.element,
-        ),
+        tablesBelow([el("b", "Steps"), table.filter], [table.element]),
       ),
       detail,
     ),

@@ -119,6 +119,7 @@ export function createGraphPair(
   const view = (side: SideOf): GraphView => {
     const graphOptions = {
       isNested: true,
+      isPaired: true,
       open: open[side],
       height: options.height,
       bar: bars[side],

@@ -479,42 +479,6 @@ describe("extraction", () => {
     expect(root.querySelector("[data-widget=submodel]")).toBeNull();
   });
 
-  it("edits what is selected, shows the result beside it, and takes an edit back", async () => {
-    const view = show();
-    const reply = {
-      columns: packOf(),
-      message: "✓ removed",
-      name: "g.edits.model",
-      code: "e.remove()",
-      file: "/e.onnx",
-    };
-    host.answer = () => Promise.resolve(reply);
-    const form = (): HTMLElement => root.querySelector<HTMLElement>(".onnx-nb-edit") as HTMLElement;
-    const find = (name: string, kind: Target["kind"]): Target => view.columns.find(name, kind) as Target;
-    const [input, node] = [find("x", "tensor"), find("sum", "node")];
-    view.dispatch({ type: "select", target: node });
-    await settle();
-    buttonIn(form(), "Remove").click();
-    await vi.waitFor(() => expect(text("[aria-label=Submodel] > header")).toMatch(/^g\.edits\.model/));
-    expect(text(".onnx-nb-extract")).toContain("✓ removed");
-    buttonIn(root, "Undo edit").click();
-    await settle();
-    view.dispatch({ type: "select", target: input });
-    await settle();
-    buttonIn(form(), "Free the batch").click();
-    await settle();
-    const field = form().querySelector("input") as HTMLInputElement;
-    field.value = "image";
-    buttonIn(form(), "Rename").click();
-    await settle();
-    expect(host.edits.map(({ edit, kind, id, text: name }) => [edit, kind ?? "", id ?? -1, name ?? ""])).toEqual([
-      ["remove", "node", node.id, ""],
-      ["undo", "", -1, ""],
-      ["free", "tensor", input.id, "batch"],
-      ["rename", "tensor", input.id, "image"],
-    ]);
-  });
-
   it("shows an error with its advice until it is dismissed", async () => {
     const view = show();
     choose(view);

@@ -6,9 +6,9 @@
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Bookmark, type Direction, failure, type GraphHost, type Patch } from "../protocol/host.ts";
 import { pageHost } from "../protocol/kernel.ts";
-import type { SaveReply } from "../protocol/wire.ts";
-import type { DiffStatuses } from "../scene/diffstatus.ts";
-import { bytes, countOf } from "../scene/formatting.ts";
+import type { EditRequest } from "../protocol/wire.ts";
+import { DiffStatuses } from "../scene/diffstatus.ts";
+import { countOf } from "../scene/formatting.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
 import {
@@ -21,18 +21,19 @@ import {
   sameTarget,
   selectionOf,
 } from "../scene/state.ts";
-import { button, copyButton, el, elide, on, onAbort } from "../ui/dom.ts";
+import { el, elide, on, onAbort } from "../ui/dom.ts";
+import { type Entry, openMenu, type Place } from "../ui/menu.ts";
 import { drawnAs, stack, stillOf } from "../ui/still.ts";
-import { KernelButtons } from "../ui/task.ts";
 import { createBanners, emptyState } from "./banners.ts";
+import { menuOf, shapeEdit } from "./edits.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
 import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { createLenses } from "./lenses.ts";
-import { createSaveBar } from "./savebar.ts";
 import { createSelection } from "./selection.ts";
+import { paneParts } from "./submodelpane.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
 import { countedByKind, describe, factsOf, followLinks, type ViewContext } from "./viewcontext.ts";
@@ -52,16 +53,18 @@ export interface GraphOptions {
   readonly isNested?: boolean;
   /** differences from the graph that this one is compared with */
   readonly statuses?: DiffStatuses;
+  /** the two graphs move in step, so that both have one layout */
+  readonly isPaired?: boolean;
   /** milliseconds that a layout may block the page before it continues in slices */
   readonly maxBlockingMs?: number;
   /** the camera has moved, by hand or in a glide */
   readonly onLook?: () => void;
   /** a person searched */
   readonly onSearch?: (text: string) => void;
+  /** a person edits the edited model; it is the view of the original that has a kernel */
+  readonly onEdit?: (request: EditRequest) => void;
 }
 
-/** Titles of the pane where no cell has a name for what it shows. */
-const TITLES = { extract: "Submodel", edit: "Edited model", simplify: "Simplified model" } as const;
 /** Pixels of a notebook's window that the bars, the summary of the model and a short cell take. */
 const MARGIN = 330;
 
@@ -82,6 +85,8 @@ export class GraphView {
   /** the pane with the submodel, and how to end its view */
   readonly #pane = el("section.onnx-nb-submodel", { "aria-label": "Submodel", hidden: true });
   #closing: AbortController | null = null;
+  /** what the edits beside this graph change in it */
+  #editStatuses: DiffStatuses | null = null;
   #state: State;
   /** the scopes open at first, until a person opens or closes one */
   #unchosen: ReadonlySet<number> | null;
@@ -103,14 +108,16 @@ export class GraphView {
     // announced by a screen reader
     const liveRegion = el("div.onnx-nb-live", { "aria-live": "polite" });
     const announce = (text: string): void => liveRegion.replaceChildren(elide(text, 300));
-    const view: ViewContext = { columns, host, state: () => this.#state, dispatch: this.dispatch, announce, signal };
+    const state = (): State => this.#state;
+    const canEdit = (): boolean => options.onEdit !== undefined || (host.live && host.edit !== undefined);
+    const view: ViewContext = { columns, host, state, canEdit, dispatch: this.dispatch, announce, signal };
     this.#view = view;
     this.#kernel = createKernelActions(view);
     const viewport = this.#createViewport();
     this.viewport = viewport;
 
     const focus = (): void => viewport.focus();
-    const help = createHelp(options.statuses === undefined ? [] : PAIR_KEYS, focus, signal);
+    const help = createHelp(options.isPaired === true ? PAIR_KEYS : [], focus, signal);
     const tree = new Tree(view);
     const drawer = (open: boolean): void => {
       tree.toggle(open);
@@ -167,7 +174,7 @@ export class GraphView {
   }
 
   #createViewport(): Viewport {
-    const { statuses = null, maxBlockingMs, initialView, onLook = () => undefined } = this.#options;
+    const { statuses = null, isPaired = false, maxBlockingMs, initialView, onLook = () => undefined } = this.#options;
     return new Viewport(this.#root, this.#view, {
       onRest: (camera) => {
         // a viewpoint means little without the scopes that are open there
@@ -204,10 +211,22 @@ export class GraphView {
         this.#refresh();
       },
       onLook,
+      onMenu: (target, at) => this.#openMenu(at, ...menuOf(this.#view, target)),
+      onDoubleClick: (target, at) => {
+        const shape = shapeEdit(this.#view, target);
+        if (target.kind === "scope") this.dispatch({ type: "toggle", scope: target.id });
+        else if (shape !== undefined) this.#openMenu(at, "Shape", [shape]);
+      },
       maxBlockingMs,
-      statuses,
+      // after edits both graphs show what differs
+      statuses: () => statuses ?? this.#editStatuses,
+      isPaired,
       start: { columnHeight: initialView?.columnHeight ?? 0, brief: initialView?.brief ?? false },
     });
+  }
+
+  #openMenu(at: Place, label: string, entries: readonly Entry[]): void {
+    openMenu(this.#root, label, at, entries, () => this.viewport.focus(), this.#view.signal);
   }
 
   #refresh(): void {
@@ -250,7 +269,7 @@ export class GraphView {
     profile: () => this.#kernel.profile(),
     page: ({ statistics }) => this.#kernel.page(statistics),
     color: ({ by }) => this.#kernel.look(by),
-    edit: ({ request }) => this.#kernel.edit(request),
+    edit: ({ request }) => (this.#options.onEdit ?? this.#kernel.edit)(request),
     extract: ({ targets }) => {
       const { boundary } = this.#state;
       if (targets !== undefined || boundary.outputs.length > 0 || !this.#view.host.live) this.#kernel.extract(targets);
@@ -288,6 +307,9 @@ export class GraphView {
       this.#kernel.plan();
     }
     if (differs("submodel")) {
+      // the first step, like all of them, starts from the model that is shown here
+      const differences = (now.submodel?.step ?? 0) < 2 ? now.submodel?.differences : null;
+      this.#editStatuses = differences ? new DiffStatuses(differences.statuses(0)) : null;
       this.#showSubmodel(now.submodel);
       if (action.type === "undo" || action.type === "redo") this.#kernel.restore(now.submodel);
     }
@@ -421,50 +443,41 @@ export class GraphView {
 
   /** Shows a submodel in a pane next to the graph, or closes the pane. */
   #showSubmodel(submodel: Submodel | null): void {
+    const [camera, open] = [this.submodel?.viewport.viewpoint, this.submodel?.state.open];
+    const isAlike = this.submodel?.columns.scopeCount === submodel?.columns.scopeCount;
     this.#closing?.abort();
     this.#pane.replaceChildren();
     this.#pane.hidden = submodel === null;
     this.#root.classList.toggle("onnx-nb-split", submodel !== null);
     this.submodel = null;
     if (submodel === null) return;
-    const inner = el("div");
-    const { nodes, nbytes } = submodel.columns.meta;
+    this.#closing = new AbortController();
+    const { signal } = this.#closing;
     const close = (): void => {
       this.dispatch({ type: "closeSubmodel" });
       this.viewport.focus();
     };
-    this.#closing = new AbortController();
-    const { signal } = this.#closing;
-    const { host } = this.#view;
-    const buttons = new KernelButtons();
-    const write = (path: string, replace: boolean): Promise<SaveReply> =>
-      host.save?.(path, replace, signal) ?? Promise.reject(new Error(host.reason));
-    const saveBar = createSaveBar(() => submodel.file, write, buttons, signal);
-    buttons.update(false, host.live ? null : host.reason);
-    saveBar.update(host.live ? null : host.reason);
-    const undo = (): void => this.dispatch({ type: "edit", request: { edit: "undo" } });
+    const inner = el("div");
     const tools = el("div", { data: { widget: "submodel-bar" } });
-    this.#pane.append(
-      el(
-        "header.onnx-nb-bar",
-        el(
-          "b",
-          { title: `In the kernel: ${countOf(nodes, "node")}, ${bytes(nbytes)}` },
-          submodel.name || TITLES[submodel.origin],
-        ),
-        el("span.onnx-nb-dim.onnx-nb-ellipsis", countOf(nodes, "node")),
-        tools,
-        submodel.origin === "edit" ? button("Undo edit", undo, signal, { title: "Take the last edit back" }) : null,
-        saveBar.opener,
-        copyButton(() => submodel.code, signal, "Copy Python"),
-        button("×", close, signal, { "aria-label": "Close submodel", title: "Close" }),
-      ),
-      saveBar.element,
-      inner,
-    );
+    this.#pane.append(...paneParts(this.#view, submodel, tools, close, signal), inner);
     const there = submodel.name === "" ? "." : `; in the kernel it is ${submodel.name}.`;
     const page = { ...pageHost(), reason: `This is a submodel${there}` };
-    this.submodel = new GraphView(inner, submodel.columns, page, { isNested: true, bar: tools }, signal);
+    const edit = ({ kind, id = -1, ...request }: EditRequest): void => {
+      const { columns } = submodel;
+      const output = kind === "node" ? columns.outputsOf(id)[0] : -1; // of a node without a name
+      const name = columns.nameOf({ kind, id } as Target) || columns.valueNameOf(output);
+      this.dispatch({ type: "edit", request: { ...request, name } });
+    };
+    const options: GraphOptions = {
+      isNested: true,
+      bar: tools,
+      ...(submodel.origin === "edit" && { onEdit: edit }),
+      ...(submodel.differences && { statuses: new DiffStatuses(submodel.differences.statuses(1)) }),
+      // after one more edit of a model it stays where it was
+      ...(isAlike && camera && open && { open, initialView: { camera } }),
+    };
+    this.submodel = new GraphView(inner, submodel.columns, page, options, signal);
+    this.#pane.querySelector(".onnx-nb-edits")?.scrollTo?.(0, Number.MAX_SAFE_INTEGER); // to the latest
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
     const { inputs, outputs } = submodel.boundary;
     this.viewport.resize(); // the pane takes half of the width

@@ -21,12 +21,13 @@ import {
   facts,
   fillings,
   mono,
+  moreButton,
   onAbort,
   rememberFocus,
   settle,
 } from "../ui/dom.ts";
 import { failureNote } from "../ui/task.ts";
-import { createEditForm } from "./editform.ts";
+import { createEditForm, createShape } from "./edits.ts";
 import { createSizes } from "./sizes.ts";
 import { createValues } from "./values.ts";
 import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
@@ -67,7 +68,7 @@ export function createInspector(view: ViewContext): Panel {
     /** its cost in a run */
     const figures = el("div");
     if (kind === "tensor") {
-      root.append(...tensor(columns, id, round));
+      root.append(...tensor(view, id, round));
       if (!columns.isConstant(id) && host.canExtract !== false) mark = boundaryButtons(root, view, id, round);
     } else if (kind === "node") {
       root.append(...node(columns, id, round));
@@ -84,8 +85,8 @@ export function createInspector(view: ViewContext): Panel {
       if (values !== undefined) root.append(createValues(view, id, values, round));
       if (host.pageData !== undefined) root.append(...bakedStatistics(columns, id, host.pageData));
     }
-    const isEditable = host.live && host.edit !== undefined && !(kind === "scope" && id === 0);
-    if (isEditable) root.append(createEditForm(view, target, round));
+    const form = createEditForm(view, target, round);
+    if (form !== null) root.append(form);
     const number = state.overlay === null ? null : numberOf(columns, target, state.overlay);
     if (number !== null) root.append(facts([number]));
     const besides = (rows: readonly FactRow[]): FactRow[] => rows.filter(([label]) => label !== number?.[0]);
@@ -227,15 +228,17 @@ const KINDS: Readonly<Record<number, string>> = {
   [VALUE.BODY_INPUT]: "tensor · input of a body",
 };
 
-function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
+function tensor(view: ViewContext, value: number, signal: AbortSignal): Node[] {
+  const { columns } = view;
   const name = columns.valueNameOf(value);
   const producer = columns.producer[value];
   const kind = columns.valueKind[value];
+  const dtype = columns.dtypeOf(value) || "unknown";
   let what = KINDS[kind] ?? "tensor";
   if (kind === VALUE.NODE_OUTPUT && columns.isConstant(value)) what = "constant";
   if (columns.isGraphOutput(value)) what += " · graph output";
   const rows: FactRow[] = [
-    ["type", `${columns.dtypeOf(value) || "unknown"}  ${columns.shapeOf(value) || "shape unknown"}`],
+    ["type", createShape(view, value, signal) ?? `${dtype}  ${columns.shapeOf(value) || "shape unknown"}`],
     ["value", columns.str(columns.valueLiteral[value])],
     ["made by", producer >= 0 ? nodeLink(columns, producer) : ""],
   ];
@@ -473,15 +476,10 @@ export function list<T>(title: string, items: ArrayLike<T>, row: (item: T) => No
   };
   add(0, Math.min(items.length, ROWS_AT_FIRST));
   const section = el("section", el("h5", title), rows);
-  if (items.length > ROWS_AT_FIRST) {
-    const moreButton = el("button.onnx-nb-link", { type: "button" }, `show all ${integer(items.length)}`);
-    const press = (): void => {
-      moreButton.remove();
-      add(ROWS_AT_FIRST, Math.min(items.length, MAX_ROWS));
-      if (items.length > MAX_ROWS) rows.append(el("li.onnx-nb-dim", `and ${integer(items.length - MAX_ROWS)} more`));
-    };
-    moreButton.addEventListener("click", press, { once: true });
-    section.append(moreButton);
-  }
+  const showRest = (): void => {
+    add(ROWS_AT_FIRST, Math.min(items.length, MAX_ROWS));
+    if (items.length > MAX_ROWS) rows.append(el("li.onnx-nb-dim", `and ${integer(items.length - MAX_ROWS)} more`));
+  };
+  if (items.length > ROWS_AT_FIRST) section.append(moreButton(items.length, showRest));
   return section;
 }

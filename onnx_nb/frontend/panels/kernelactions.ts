@@ -3,12 +3,15 @@
  * color by, and long tasks one after the other.
  */
 
+import { KernelError } from "../protocol/channel.ts";
 import { unpack } from "../protocol/codec.ts";
 import { Columns, type Target } from "../protocol/columns.ts";
+import { PairData } from "../protocol/diff.ts";
 import { type Extraction, failure, type GraphHost } from "../protocol/host.ts";
 import type { EditRequest } from "../protocol/wire.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Boundary, Dispatch, Submodel } from "../scene/state.ts";
+import { quote } from "../search/query.ts";
 import { fillings, settle } from "../ui/dom.ts";
 import { type OnProgress, Task } from "../ui/task.ts";
 import { download } from "./export.ts";
@@ -31,14 +34,16 @@ async function borderOf(host: GraphHost, targets: readonly Target[], round: Abor
 }
 
 async function submodelOf(reply: Extraction, boundary: Boundary, origin: Submodel["origin"]): Promise<Submodel> {
-  const { name, code, file } = reply;
-  return { columns: new Columns(await unpack(reply.columns)), boundary, name, code, file, origin };
+  const { name, code, file, steps = [], step = 0, redo = false } = reply;
+  const columns = new Columns(await unpack(reply.columns));
+  const differences = reply.differences === undefined ? null : new PairData(await unpack(reply.differences));
+  return { columns, boundary, name, code, file, origin, steps, step, redo, differences };
 }
 
 function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {
   return () => {
     dispatch({ type: "extracted", submodel });
-    dispatch({ type: "finished", outcome: message, isAlarm: false });
+    dispatch({ type: "finished", outcome: message, isAlarm: submodel.steps.some(({ sign }) => sign === "✗") });
   };
 }
 
@@ -77,7 +82,14 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
   const coloring = fillings(signal);
   /** the model has been measured */
   let isTimed = false;
-  const fail = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
+  const fail = (error: unknown): void => {
+    dispatch({ type: "error", error: failure(error) });
+    const name = error instanceof KernelError ? error.node : "";
+    const target = columns.find(name, "node") ?? columns.find(name, "tensor");
+    if (target === undefined) return;
+    dispatch({ type: "search", text: quote(name), hits: [target] }); // which lights it
+    dispatch({ type: "reveal", target });
+  };
   const finish = (outcome: string, isAlarm = false): void => dispatch({ type: "finished", outcome, isAlarm });
 
   const run = createQueue(host, dispatch, task, fail);
@@ -121,7 +133,7 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
     },
     /** Gives the kernel the submodel that is shown again after an undo, or none. */
     restore(submodel: Submodel | null): void {
-      if (submodel !== null && submodel.origin !== "extract") return; // the kernel keeps the edits: "Undo edit" takes one back
+      if (submodel !== null && submodel.origin !== "extract") return; // the kernel keeps the edits: "Undo" beside them takes one back
       const { inputs, outputs } = namesOf(columns, submodel?.boundary ?? { inputs: [], outputs: [] });
       const request: Promise<unknown> =
         submodel === null ? host.discard(signal) : host.extract(inputs, outputs, signal);

@@ -15,7 +15,8 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["Ctrl+A", "select all in this scope; press again for the scope around it"],
   ["Ctrl+arrow", "add the neighbor to the selection"],
   ["Ctrl+C", "copy the names of all that is selected"],
-  ["double click, Enter, e", "expand or collapse the scope"],
+  ["right click · Menu, Shift+F10", "all that can be done with it; with Shift the menu of the browser"],
+  ["double click, Enter, e", "expand or collapse the scope; the shape of an input, to change it"],
   ["Shift+E  Shift+C", "expand all, collapse all"],
   ["drag · Ctrl+wheel · pinch", "move · zoom"],
   ["wheel", "zoom, once the graph has been clicked"],
@@ -110,6 +111,11 @@ export function listenKeys(
     if (scope >= 0) dispatch({ type: "toggle", scope });
   };
 
+  const openMenu = (): void => {
+    const { selection } = state();
+    if (selection === null) announce("Nothing is selected");
+    else viewport.openMenu(selection);
+  };
   const keys: Readonly<Record<string, (event: KeyboardEvent) => void>> = {
     i: () => end("input"),
     o: () => end("output"),
@@ -141,6 +147,7 @@ export function listenKeys(
     "=": () => viewport.zoomBy(1.25),
     "-": () => viewport.zoomBy(0.8),
     "−": () => viewport.zoomBy(0.8),
+    ContextMenu: openMenu,
     ArrowUp: (event) => step("up", event.shiftKey),
     ArrowDown: (event) => step("down", event.shiftKey),
     ArrowLeft: () => step("left", false),
@@ -183,7 +190,8 @@ export function listenKeys(
     }
     if (from.closest("button, a, summary") !== null && (event.key === "Enter" || event.key === " ")) return;
     if (side.some((panel) => panel.contains(from)) && event.key.startsWith("Arrow")) return; // it scrolls
-    const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    const isMenuKey = event.key === "F10" && event.shiftKey;
+    const act = keys[isMenuKey ? "ContextMenu" : event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (act === undefined) return;
     event.preventDefault();
     act(event);

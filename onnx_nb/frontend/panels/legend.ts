@@ -5,7 +5,9 @@
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
+import type { DiffStatus, PairData } from "../protocol/diff.ts";
 import { categoryTitle, categoryVariable, createRamp, labelKeys } from "../render/theme.ts";
+import { SIGNS } from "../scene/diffstatus.ts";
 import { countOf, integer } from "../scene/formatting.ts";
 import { FULL_RANGE, type Overlay } from "../scene/overlay.ts";
 import { quote } from "../search/query.ts";
@@ -146,6 +148,16 @@ export function createLegend(view: ViewContext, isDark: () => boolean): Panel {
       }
     },
   };
+}
+
+/** Returns the legend of the marks on boxes: how many have each status. */
+export function statusLabels(counts: PairData["counts"]): HTMLElement {
+  const labels = (Object.keys(SIGNS) as DiffStatus[]).flatMap((status) => {
+    const count = counts[status] ?? 0;
+    const sign = el("i.onnx-nb-sign", { "aria-hidden": true }, SIGNS[status]);
+    return count > 0 ? [el(`span.onnx-nb-status.onnx-nb-${status}`, sign, `${integer(count)} ${status}`)] : [];
+  });
+  return el("div.onnx-nb-statuses", { role: "group", "aria-label": "Marks" }, ...labels);
 }
 
 function slider(name: string, at: number): HTMLInputElement {

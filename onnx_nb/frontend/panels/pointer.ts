@@ -1,7 +1,7 @@
 /**
  * Mouse, touch and trackpad on the canvas. Dragging pans, or with Shift selects by a rectangle; two fingers
  * or Ctrl+wheel zoom; a long press is the Ctrl+click of a finger. A plain wheel zooms only while the canvas has the
- * focus, so that a page with a graph in it still scrolls.
+ * focus, so that a page with a graph in it still scrolls. A right click opens a menu, with Shift that of the browser.
  */
 
 import type { Rect } from "../render/camera.ts";
@@ -18,6 +18,8 @@ export interface Gestures {
   band(rect: Rect | null): void;
   select(rect: Rect, add: boolean): void;
   doubleClick(x: number, y: number): void;
+  /** a right click; false leaves it to the page */
+  menu(x: number, y: number): boolean;
   /** null: the pointer has left */
   hover(at: { x: number; y: number } | null): void;
   /** a plain wheel was left to the page */
@@ -111,8 +113,13 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
   };
   on(canvas, "pointerup", signal, up);
   on(canvas, "pointercancel", signal, up);
-  // Ctrl+click on a Mac, and the long press of a finger
-  on(canvas, "contextmenu", { signal }, (event) => (event.ctrlKey || down.size > 0) && event.preventDefault());
+  on(canvas, "contextmenu", signal, (event) => {
+    const { x, y } = at(event);
+    const adding = event.ctrlKey || down.size > 0; // Ctrl+click on a Mac, and the long press of a finger
+    if (!adding && (event.shiftKey || !gestures.menu(x, y))) return;
+    event.preventDefault();
+    event.stopPropagation(); // the notebook has a menu, too
+  });
   onAbort(signal, cancelRest);
   on(canvas, "pointerleave", signal, () => gestures.hover(null));
   on(canvas, "dblclick", signal, (event) => {

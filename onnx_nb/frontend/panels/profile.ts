@@ -15,6 +15,7 @@ import {
   Table,
   type TableColumn,
   type TableOptions,
+  tablesBelow,
   texts,
 } from "../ui/table.ts";
 import { download } from "./export.ts";
@@ -146,12 +147,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
         views.bar,
         ...charts.map(({ element }) => element),
         views.pair,
-        el(
-          "section.onnx-nb-below",
-          { "aria-label": "Tables" },
-          el("div.onnx-nb-below-bar", ...tabs.buttons, ...tabs.filters),
-          ...tabs.tables,
-        ),
+        tablesBelow([...tabs.buttons, ...tabs.filters], tabs.tables),
       ),
       detail,
     ),

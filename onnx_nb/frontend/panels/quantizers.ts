@@ -8,7 +8,7 @@ import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
 import type { FloatRequest, TargetQualityRequest } from "../protocol/wire.ts";
 import { countOf, formatNumber, integer, magnitude, seconds } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, on, paneHead, svg } from "../ui/dom.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, paneHead, svg, textField } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import type { OnProgress, TaskBar } from "../ui/task.ts";
 import { figure } from "./pointdetail.ts";
@@ -206,25 +206,18 @@ export function createWhatIf(
     task.run(text, (abort, progress) => change?.(verb, parameters, abort, progress) ?? Promise.resolve(""));
   const act = (text: string, title: string, press: () => void): HTMLElement =>
     button(text, press, signal, { class: "onnx-nb-small onnx-nb-act", title });
-  const field = el("input.onnx-nb-field.onnx-nb-target", {
-    value: "30 dB",
-    "aria-label": "SQNR that the outputs have to reach",
-    spellcheck: "false",
-  });
   const suggest = (): void => run("Searching for the fewest nodes…", "suggest", { target: field.value });
-  on(field, "keydown", signal, (event) => {
-    event.stopPropagation();
-    if (event.key === "Enter") suggest();
-  });
+  const enter = (text: string | null): void => {
+    if (text !== null) suggest();
+  };
+  const label = "SQNR that the outputs have to reach";
+  const field = textField(label, "30 dB", enter, signal, { class: "onnx-nb-field onnx-nb-target" });
   const nodes = (): readonly string[] => steps.slice(0, at + 1).flatMap((step) => step.nodes);
-  const copy = copyButton(
-    () =>
-      `nodes_to_exclude=[${nodes()
-        .map((name) => JSON.stringify(name))
-        .join(", ")}]`,
-    signal,
-    "Copy nodes_to_exclude",
-  );
+  const excluded = (): string =>
+    `nodes_to_exclude=[${nodes()
+      .map((name) => JSON.stringify(name))
+      .join(", ")}]`;
+  const copy = copyButton(excluded, signal, "Copy nodes_to_exclude");
   const status = el("span.onnx-nb-dim", { role: "status" });
   const tools =
     change === null

@@ -2,7 +2,7 @@
 
 import { failureText } from "../protocol/host.ts";
 import type { SaveReply } from "../protocol/wire.ts";
-import { button, el, elide, on } from "../ui/dom.ts";
+import { button, el, elide, on, textField } from "../ui/dom.ts";
 import type { KernelButtons } from "../ui/task.ts";
 
 export type SaveBar = ReturnType<typeof createSaveBar>;
@@ -13,8 +13,14 @@ export function createSaveBar(
   kernel: KernelButtons,
   signal: AbortSignal,
 ) {
-  const attributes = { type: "text", "aria-label": "Path of the file", spellcheck: "false" };
-  const path = el("input.onnx-nb-field.onnx-nb-path", attributes);
+  const enter = (text: string | null): void => {
+    if (text !== null) void run(false);
+    else {
+      toggle(false);
+      opener.focus();
+    }
+  };
+  const path = textField("Path of the file", "", enter, signal, { class: "onnx-nb-field onnx-nb-path" });
   const outcome = el("span.onnx-nb-message-text", { role: "status" });
   const write = kernel.create("Save", () => run(false), signal, { hint: "Write the file" });
   const replace = kernel.create("Replace", () => run(true), signal, { hint: "Write over the existing file" });
@@ -45,13 +51,8 @@ export function createSaveBar(
     kernel.refresh();
     if (!replace.hidden) replace.focus();
   };
-  on(path, "keydown", signal, (event) => {
-    event.stopPropagation();
-    if (event.key === "Enter") void run(false);
-    else if (event.key === "Escape") {
-      toggle(false);
-      opener.focus();
-    } else replace.hidden = true;
+  on(path, "input", signal, () => {
+    replace.hidden = true; // it is another file
   });
   return {
     element,

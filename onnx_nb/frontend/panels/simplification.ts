@@ -4,17 +4,17 @@
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { DiffStatus, SideOf } from "../protocol/diff.ts";
+import type { SideOf } from "../protocol/diff.ts";
 import { failureText, type GraphHost, type NamedTarget } from "../protocol/host.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import type { SaveReply } from "../protocol/wire.ts";
-import { SIGNS } from "../scene/diffstatus.ts";
 import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onState } from "../ui/dom.ts";
 import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
+import { statusLabels } from "./legend.ts";
 import { createSaveBar, type SaveBar } from "./savebar.ts";
 import { otherSide } from "./synchronizer.ts";
 
@@ -346,20 +346,9 @@ export class Simplification {
 
 /** Returns how many nodes were removed, folded and added, with the signs on the boxes. */
 function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
-  const counts: readonly (readonly [DiffStatus, number])[] = [
-    ["removed", left[1]],
-    ["folded", left[2]],
-    ["new", right[1]],
-  ];
-  const labels = counts
-    .filter(([, count]) => count > 0)
-    .map(([status, count]) => {
-      const sign = el("i.onnx-nb-sign", { "aria-hidden": true }, SIGNS[status]);
-      return el(`span.onnx-nb-status.onnx-nb-${status}`, sign, `${integer(count)} ${status}`);
-    });
   const unchangedCount = left[0] - left[1] - left[2];
   return [
-    el("div.onnx-nb-statuses", { role: "group", "aria-label": "Marks" }, ...labels),
+    statusLabels({ removed: left[1], folded: left[2], new: right[1] }),
     el("span.onnx-nb-dim.onnx-nb-ellipsis", `${integer(unchangedCount)} unchanged`),
   ];
 }

@@ -1,7 +1,7 @@
 /** Sizes of the inputs that the kernel makes up: a field for each size that the model leaves open. */
 
 import { failureText, type ValueHost } from "../protocol/host.ts";
-import { el, elide, on, settle } from "../ui/dom.ts";
+import { el, elide, settle, sizeField } from "../ui/dom.ts";
 
 /** Maximum number of fields; more sizes can be set in Python. */
 const FIELDS = 12;
@@ -12,13 +12,8 @@ export function createSizes(values: ValueHost, signal: AbortSignal): HTMLElement
   const fail = (error: unknown): void => note.replaceChildren(elide(failureText(error), 400));
   const fill = (rows: Awaited<ReturnType<ValueHost["sizes"]>>): void => {
     const fields = rows.slice(0, FIELDS).map(([name, size, usual]) => {
-      const field = el("input.onnx-nb-field", {
-        placeholder: usual,
-        title: `${usual} if left empty`,
-        "aria-label": `Size of ${elide(name, 60)}`,
-      });
-      field.value = size;
-      return { name, field };
+      const hints = { placeholder: usual, title: `${usual} if left empty`, value: size };
+      return { name, field: sizeField(name, () => apply(), signal, hints) };
     });
     const apply = (): void => {
       const lists = fields.map(({ name, field }) => [name, numbersOf(field.value)] as const);
@@ -26,9 +21,6 @@ export function createSizes(values: ValueHost, signal: AbortSignal): HTMLElement
       settle(values.sizes(chosen, signal), signal, () => note.replaceChildren(), fail);
     };
     for (const { name, field } of fields) {
-      on(field, "change", signal, apply);
-      // digits are not commands to the notebook
-      on(field, "keydown", signal, (event) => event.stopPropagation());
       root.append(el("label", { title: name.slice(0, 4000) }, `${elide(name, 24)} = `, field));
     }
     root.hidden = fields.length === 0;

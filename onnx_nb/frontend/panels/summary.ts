@@ -2,7 +2,8 @@
 
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, mono, on } from "../ui/dom.ts";
+import { button, copyButton, el, elide, mono, moreButton, sizeField } from "../ui/dom.ts";
+import { barOf } from "../ui/table.ts";
 
 /** An `analysis.summarize` result as plain data. */
 export interface SummaryData {
@@ -93,7 +94,7 @@ export function createSummary(
     el("span.onnx-nb-sign", { "aria-hidden": true }, "⚠"),
     el("b", countOf(faults.length, "fault")),
     copyButton(() => faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
-    table(["kind", "fault"], faults, words, signal),
+    table(["kind", "fault"], faults, words),
   );
   root.classList.add("onnx-nb-summary");
   root.replaceChildren(header, ...(faults.length > 0 ? [strip] : []), body);
@@ -136,7 +137,7 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
     cards.push(el("section.onnx-nb-card", el("h4", title), ...content));
   };
   const add = <T>(title: string, heads: readonly string[], rows: readonly T[], cells: (row: T) => Cell[]): void => {
-    if (rows.length > 0) card(title, table(heads, rows, cells, signal));
+    if (rows.length > 0) card(title, table(heads, rows, cells));
   };
   const argument = ([name, dtype, shape]: readonly string[]): Cell[] => [name, dtype, shape || "unknown"];
   add(`inputs · ${integer(inputs.length)}`, ["name", "dtype", "shape"], inputs, argument);
@@ -145,19 +146,19 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
   add(`ops · ${integer(ops.length)}`, ["op", "count", ""], ops, ([op, domain, category, count]) => [
     mono(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
     number(integer(count)),
-    bar(count / commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
+    barOf(count, commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
   ]);
   const heaviest = Math.max(1, ...largest.map(([, , , size]) => size));
   add("largest weights", ["name", "bytes", ""], largest, ([name, dtype, shape, size]) => [
     el("span", mono(name, 80), el("span.onnx-nb-dim", ` ${elide(shape, 40)} ${elide(dtype, 24)}`)),
     number(bytes(size)),
-    bar(size / heaviest, "var(--nb-accent)", bytes(size)),
+    barOf(size, heaviest, "var(--nb-accent)", bytes(size)),
   ]);
   add("parameters by dtype", ["dtype", "parameters", "bytes", ""], dtypes, ([dtype, count, size]) => [
     dtype,
     number(formatCompact(count)),
     number(bytes(size)),
-    bar(size / Math.max(1, nbytes), "var(--nb-accent)", bytes(size)),
+    barOf(size, nbytes, "var(--nb-accent)", bytes(size)),
   ]);
   if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, options, signal));
   for (const [length, tokenBytes, , unitDimensions] of summary.caches ?? []) {
@@ -165,7 +166,7 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
     add(`KV cache · ${bytes(tokenBytes)} a token · ${conditions}`, ["tokens", "bytes", ""], TOKENS, (tokens) => [
       number(integer(tokens)),
       number(bytes(tokens * tokenBytes)),
-      bar(tokens / TOKENS[TOKENS.length - 1], "var(--nb-accent)", bytes(tokens * tokenBytes)),
+      barOf(tokens, TOKENS[TOKENS.length - 1], "var(--nb-accent)", bytes(tokens * tokenBytes)),
     ]);
   }
   add("functions", ["name", "nodes"], functions, ([name, count]) => [name, number(integer(count))]);
@@ -218,10 +219,9 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
         number(macs === null ? "?" : formatCompact(macs)),
         number(formatCompact(parameters)),
         number(activations === null ? "?" : bytes(activations)),
-        bar((macs ?? 0) / max, "var(--nb-accent)", macs === null ? "unknown" : withUnit(macs, "MACs")),
+        barOf(macs ?? 0, max, "var(--nb-accent)", macs === null ? "unknown" : withUnit(macs, "MACs")),
       ];
     },
-    signal,
   );
   return rows === null ? parts : [...parts, rows];
 }
@@ -239,22 +239,13 @@ function sizeFields(
   const names = [...bound, ...unbound.filter((name) => !bound.includes(name))].slice(0, FIELDS);
   if (onResize === undefined || names.length === 0) return [];
   const field = (name: string): HTMLElement => {
-    const input = el("input.onnx-nb-field", {
-      type: "number",
-      min: 0,
-      step: 1,
-      placeholder: "?",
-      "aria-label": `Size of ${elide(name, 60)}`,
-    });
-    if (bound.includes(name)) input.value = String(shapes[name]);
     const apply = (): void => {
       const { [name]: _, ...otherShapes } = shapes;
       if (input.value === "") onResize(otherShapes);
       else if (/^\d+$/.test(input.value)) onResize({ ...otherShapes, [name]: Number(input.value) });
     };
-    on(input, "change", signal, apply);
-    // digits are not commands to the notebook
-    on(input, "keydown", signal, (event) => event.stopPropagation());
+    const value = bound.includes(name) ? String(shapes[name]) : "";
+    const input = sizeField(name, apply, signal, { type: "number", min: 0, step: 1, placeholder: "?", value });
     return el("label", `${elide(name, 40)} = `, input);
   };
   const problemNote = el("p.onnx-nb-bad", { role: "alert" }, elide(problem, 400));
@@ -280,12 +271,7 @@ function withUnit(count: number, unit: string): string {
 type Cell = Node | string;
 
 /** Returns a table whose rows beyond a few wait behind "show all N"; null if it would be empty. */
-function table<T>(
-  columns: readonly string[],
-  rows: readonly T[],
-  cells: (row: T) => Cell[],
-  signal: AbortSignal,
-): HTMLElement | null {
+function table<T>(columns: readonly string[], rows: readonly T[], cells: (row: T) => Cell[]): HTMLElement | null {
   if (rows.length === 0) return null;
   const body = el("tbody");
   const add = (from: number, to: number): void => {
@@ -298,24 +284,14 @@ function table<T>(
   add(0, first);
   const head = el("thead", el("tr", ...columns.map((title) => el("th", { scope: "col" }, title))));
   const wrapper = el("div.onnx-nb-tablebox", el("table", head, body));
-  if (first < rows.length) {
-    const moreButton = el("button.onnx-nb-link", `show all ${integer(rows.length)}`);
-    moreButton.type = "button";
-    on(moreButton, "click", { signal, once: true }, () => {
-      moreButton.remove();
-      add(first, MAX_ROWS);
-      if (rows.length > MAX_ROWS) wrapper.append(el("p.onnx-nb-dim", `and ${integer(rows.length - MAX_ROWS)} more`));
-    });
-    wrapper.append(moreButton);
-  }
+  const showRest = (): void => {
+    add(first, MAX_ROWS);
+    if (rows.length > MAX_ROWS) wrapper.append(el("p.onnx-nb-dim", `and ${integer(rows.length - MAX_ROWS)} more`));
+  };
+  if (first < rows.length) wrapper.append(moreButton(rows.length, showRest));
   return wrapper;
 }
 
 function number(text: string): HTMLElement {
   return el("span.onnx-nb-number", text);
-}
-
-function bar(part: number, color: string, title: string): HTMLElement {
-  const width = `${Math.max(1.5, Math.min(100, part * 100)).toFixed(1)}%`;
-  return el("span.onnx-nb-hbar", { title, "aria-hidden": "true" }, el("i", { style: { width, background: color } }));
 }

@@ -146,8 +146,7 @@ export class Synchronizer {
     const there = new Set<number>([0]);
     for (const scope of open) {
       const counterpart = this.#data.counterpart(0, { kind: "scope", id: scope });
-      if (counterpart !== null)
-        for (const ancestor of [...this.#columns[1].ancestry(counterpart.id), counterpart.id]) there.add(ancestor);
+      if (counterpart !== null) for (const inside of this.#columns[1].ancestry(counterpart.id)) there.add(inside);
     }
     for (const scope of defaultOpen(this.#columns[1])) {
       if (this.#data.counterpart(1, { kind: "scope", id: scope }) !== null) continue;
@@ -185,10 +184,9 @@ export class Synchronizer {
     const counterpart = (id: number): number => this.#data.counterpart(side, { kind: "scope", id })?.id ?? -1;
     for (const scope of before) if (!now.has(scope)) scopes.delete(counterpart(scope));
     for (const scope of now) {
-      const counterpartScope = before.has(scope) ? -1 : counterpart(scope);
-      if (counterpartScope >= 0)
-        for (const ancestor of [...this.#columns[there].ancestry(counterpartScope), counterpartScope])
-          scopes.add(ancestor);
+      // the path of no scope is empty
+      const path = before.has(scope) ? [] : this.#columns[there].ancestry(counterpart(scope));
+      for (const ancestor of path) scopes.add(ancestor);
     }
     return [...scopes];
   }

@@ -240,6 +240,7 @@ export class FakeView implements ViewContext {
   }
 
   readonly state = (): State => this.now;
+  readonly canEdit = (): boolean => this.host.live && this.host.edit !== undefined;
   readonly announce = (): void => undefined;
   readonly dispatch = (action: Action | Command): void => {
     this.actions.push(action);

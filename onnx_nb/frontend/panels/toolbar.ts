@@ -1,7 +1,7 @@
 /** The bar at the top: name of the model, scopes of the selection, search, and tools for the whole view. */
 
 import type { Saving, State } from "../scene/state.ts";
-import { button, el, elide, fillings, on, onResize, type Properties } from "../ui/dom.ts";
+import { button, el, elide, fillings, onResize, type Properties, textField } from "../ui/dom.ts";
 import { createMenu, item, type Menu } from "../ui/menu.ts";
 import { SearchBox } from "./searchbox.ts";
 import { link, type Panel, type ViewContext } from "./viewcontext.ts";
@@ -78,18 +78,11 @@ const PAGES: readonly (readonly [statistics: boolean, text: string, title: strin
 /** Creates the menu that saves the graph as a picture, or, where a kernel can write one, as a page. */
 function createSaveMenu({ host, dispatch, signal }: ViewContext): Menu {
   const menu = createMenu("Save", { title: "Save a picture or a page (s)", label: "Save" }, signal);
-  const entry = (text: string, title: string, action: Parameters<typeof dispatch>[0]): HTMLElement => {
-    const press = (): void => {
-      menu.close();
-      dispatch(action);
-    };
-    return item(text, title, press, signal);
-  };
   const pages = host.page === undefined ? [] : PAGES;
-  menu.fill(
-    ...PICTURES.map(([what, text, title]) => entry(text, title, { type: "save", what })),
-    ...pages.map(([statistics, text, title]) => entry(text, title, { type: "page", statistics })),
-  );
+  menu.offer([
+    ...PICTURES.map(([what, text, title]) => ({ text, title, act: () => dispatch({ type: "save", what }) })),
+    ...pages.map(([statistics, text, title]) => ({ text, title, act: () => dispatch({ type: "page", statistics }) })),
+  ]);
   return menu;
 }
 
@@ -158,9 +151,8 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
       focusFirst();
     };
     const edit = (): void => {
-      const attributes = { type: "text", maxlength: 80, "aria-label": `New name of bookmark ${shortName}` };
-      const field = el("input.onnx-nb-field", { ...attributes, value: bookmark.name });
-      const done = (name: string): void => {
+      const done = (text: string | null): void => {
+        const name = text ?? "";
         if (name === "" || name === bookmark.name) go.hidden = rename.hidden = false;
         else {
           const bookmarks = all.map((candidate) => (candidate === bookmark ? { ...candidate, name } : candidate));
@@ -169,13 +161,7 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
         field.remove();
         focusFirst();
       };
-      on(field, "keydown", round, (event) => {
-        if (event.key === "Enter") done(field.value.trim());
-        else if (event.key === "Escape") done("");
-        else return;
-        event.preventDefault();
-        event.stopPropagation(); // Escape would close the menu
-      });
+      const field = textField(`New name of bookmark ${shortName}`, bookmark.name, done, round, { maxlength: 80 });
       go.hidden = rename.hidden = true;
       row.prepend(field);
       field.focus();

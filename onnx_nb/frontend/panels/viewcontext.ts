@@ -10,6 +10,8 @@ export interface ViewContext {
   readonly columns: Columns;
   readonly host: GraphHost;
   state(): State;
+  /** whether edits reach a kernel */
+  canEdit(): boolean;
   readonly dispatch: Dispatch;
   /** announces a sentence to screen readers */
   announce(text: string): void;

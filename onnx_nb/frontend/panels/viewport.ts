@@ -41,8 +41,13 @@ export interface ViewportOptions {
   onFailure(error: unknown): void;
   /** the camera has moved, by hand or in a glide */
   onLook(): void;
+  /** a person asks for the menu of a target, or for what a double click on it does, at a point of the window */
+  onMenu(target: Target, at: cameras.Point): void;
+  onDoubleClick(target: Target, at: cameras.Point): void;
   /** differences from the graph that this one is compared with */
-  readonly statuses: DiffStatuses | null;
+  statuses(): DiffStatuses | null;
+  /** two graphs side by side have one layout, whatever the size of each */
+  readonly isPaired: boolean;
   /** world px of the initial height of the columns of the outermost scope; 0 for one column */
   readonly start: { readonly columnHeight: number; readonly brief: boolean };
   /** milliseconds that a layout may block the page before it continues in slices */
@@ -117,8 +122,7 @@ export class Viewport {
       if (root.dataset.state === "drawn") this.#requestTime = null; // it is on the screen
     };
     const { start, onFailure, maxBlockingMs } = options;
-    // two graphs side by side have one layout, whatever the size of each
-    const size = (): cameras.Size => (options.statuses === null ? this.#control.view : { w: 0, h: 0 });
+    const size = (): cameras.Size => (options.isPaired ? { w: 0, h: 0 } : this.#control.view);
     this.#loader = new SceneLoader(view, start, { ready, onUnchanged, onFailure, size }, maxBlockingMs);
     const name = elide(columns.meta.name || "model", 80);
     this.#canvas = el("canvas.onnx-nb-canvas", {
@@ -281,7 +285,7 @@ export class Viewport {
 
   #picture(): Picture | null {
     const { columns } = this.#view;
-    const { statuses } = this.#options;
+    const statuses = this.#options.statuses();
     const [scene, index, theme] = [this.scene, this.#index, this.#theme];
     if (scene === null || index === null || theme === null) return null;
     const state = this.#view.state();
@@ -504,18 +508,28 @@ export class Viewport {
   locate(target: Target): cameras.Point | null {
     const { camera, view } = this.#control;
     if (this.#index === null || view.w === 0) return null;
-    const { left, top } = this.#canvas.getBoundingClientRect();
     const inside = (x: number, y: number): boolean => {
       const at = cameras.toScreen(camera, x, y);
       if (at.x < 1 || at.y < 1 || at.x > view.w - 1 || at.y > view.h - 1) return false;
-      return document.elementFromPoint === undefined || isVisibleAt(this.#canvas, left + at.x, top + at.y);
+      return document.elementFromPoint === undefined || isVisibleAt(this.#canvas, this.#inWindow(at.x, at.y));
     };
     const body = target.kind === "node" ? this.#view.columns.nodeBody[target.id] : -1;
     const drawnTarget: Target = body >= 0 ? { kind: "scope", id: body } : target;
     const point = this.#index.pointOf(drawnTarget, REACH / camera.k, camera.k, inside);
     if (point === null) return null;
     const at = cameras.toScreen(camera, point.x, point.y);
-    return { x: left + at.x, y: top + at.y };
+    return this.#inWindow(at.x, at.y);
+  }
+
+  /** Opens the menu of a target, by default where it is drawn, or else in a corner of the view. */
+  openMenu(target: Target, at = this.locate(target) ?? this.#inWindow(0, 0)): void {
+    this.#tooltip.hidden = true;
+    this.#options.onMenu(target, at);
+  }
+
+  #inWindow(x: number, y: number): cameras.Point {
+    const { left, top } = this.#canvas.getBoundingClientRect();
+    return { x: left + x, y: top + y };
   }
 
   #hitAt(x: number, y: number): PointerHit | null {
@@ -556,7 +570,12 @@ export class Viewport {
       },
       doubleClick: (x, y) => {
         const hit = this.#hitAt(x, y);
-        if (hit?.part === "box" && hit.target.kind === "scope") dispatch({ type: "toggle", scope: hit.target.id });
+        if (hit !== null && hit.part !== "toggle") this.#options.onDoubleClick(hit.target, this.#inWindow(x, y));
+      },
+      menu: (x, y) => {
+        const hit = this.#hitAt(x, y);
+        if (hit !== null) this.openMenu(hit.target, this.#inWindow(x, y));
+        return hit !== null;
       },
       hover: (at) => {
         const hit = at === null ? null : this.#hitAt(at.x, at.y);
@@ -599,7 +618,7 @@ export class Viewport {
 }
 
 /** Returns whether a point is inside the window and nothing (legend, map) covers the canvas there. */
-function isVisibleAt(canvas: HTMLCanvasElement, x: number, y: number): boolean {
+function isVisibleAt(canvas: HTMLCanvasElement, { x, y }: cameras.Point): boolean {
   const root = canvas.getRootNode() as Document | ShadowRoot;
   const top = root.elementFromPoint(x, y);
   return top === null || top === canvas;

@@ -40,11 +40,14 @@ export interface RequestOptions {
 /** An error of the kernel, with advice. */
 export class KernelError extends Error {
   readonly advice: string;
+  /** name of the node in the way, or of what it makes; "" for none */
+  readonly node: string;
 
-  constructor(type: string, message: string, advice: string) {
+  constructor(type: string, message: string, advice: string, node = "") {
     super(message);
     this.name = type;
     this.advice = advice;
+    this.node = node;
   }
 }
 
@@ -79,7 +82,7 @@ interface Answer {
   readonly base64?: readonly string[];
   readonly cancelled?: boolean;
   readonly progress?: { readonly fraction: number; readonly message: string };
-  readonly error?: { readonly type: string; readonly message: string; readonly advice: string };
+  readonly error?: { readonly type: string; readonly message: string; readonly advice: string; readonly node?: string };
 }
 
 const viewOf = (text: string): DataView => new DataView(bytesOfText(text).buffer);
@@ -234,7 +237,8 @@ export class Channel {
       return;
     }
     if (answer.error !== undefined) {
-      request.reject(new KernelError(answer.error.type, answer.error.message, answer.error.advice));
+      const { type, message, advice, node } = answer.error;
+      request.reject(new KernelError(type, message, advice, node));
     } else if (answer.cancelled) request.reject(new DOMException("cancelled", "AbortError"));
     else if ((answer.buffers ?? 0) > buffers.length) {
       this.#text = true;

@@ -8,8 +8,8 @@ import type { Target } from "./columns.ts";
 import type {
   CaptureReply,
   CellsReply,
+  EditReply,
   EditRequest,
-  ExtractReply,
   Inspection,
   Look,
   OverlayReply,
@@ -49,9 +49,10 @@ export interface Bookmark {
   readonly camera: CameraPosition;
 }
 
-export interface Extraction extends ExtractReply {
-  /** packed columns of the submodel */
+export interface Extraction extends EditReply {
+  /** packed columns of the submodel, and differences from the model that was edited */
   readonly columns: Uint8Array;
+  readonly differences?: Uint8Array;
 }
 
 /** Some cells of a tensor. */

@@ -9,16 +9,16 @@ import type { Inspection, SideRequest } from "./wire.ts";
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
+/** Members of a host that cuts nothing out. */
+const UNCUT = { plan: noKernel, extract: noKernel, discard: noKernel, changed: () => undefined };
+
 /** Returns the host of a graph on a page, which knows the data embedded in the page. */
 export function pageHost(pageData?: PageData): GraphHost {
   return {
+    ...UNCUT,
     live: false,
     reason: "This page has no kernel. Open the model in a notebook with onnx_nb to extract from it.",
-    plan: noKernel,
-    extract: noKernel,
-    discard: noKernel,
     inspect: noKernel,
-    changed: () => undefined,
     ...(pageData !== undefined && { pageData, overlay: async (name: string) => pageData.overlay(name) ?? noKernel() }),
   };
 }
@@ -32,10 +32,7 @@ type SideHost = GraphHost & Required<Pick<GraphHost, "figures" | "overlay">>;
  */
 export function sideHost(channel: Channel, about: SideRequest): SideHost {
   return {
-    plan: noKernel,
-    extract: noKernel,
-    discard: noKernel,
-    changed: () => undefined,
+    ...UNCUT,
     get live(): boolean {
       return channel.live;
     },
@@ -89,9 +86,9 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
   };
 }
 
-function extractionOf({ value, buffers: [columns] }: Reply<"extract" | "edit">): Extraction {
+function extractionOf({ value, buffers: [columns, differences] }: Reply<"extract" | "edit">): Extraction {
   if (columns === undefined) throw new Error("the kernel sent no model");
-  return { ...value, columns: bytesOf(columns) };
+  return { ...value, columns: bytesOf(columns), ...(differences && { differences: bytesOf(differences) }) };
 }
 
 /** Reads numbers for coloring, as sent by the kernel. */

@@ -22,21 +22,13 @@ export interface SideRequest {
 }
 
 /** A node, tensor or scope of a graph. */
-export interface TargetRequest {
-  /** name of packed columns, which is also that of their graph */
-  readonly part?: string;
-  /** number of the step of a simplification, 0 for all of it */
-  readonly step?: number;
+export interface TargetRequest extends SideRequest {
   readonly kind: string;
   readonly id: number;
 }
 
 /** Numbers by name. */
-export interface OverlayRequest {
-  /** name of packed columns, which is also that of their graph */
-  readonly part?: string;
-  /** number of the step of a simplification, 0 for all of it */
-  readonly step?: number;
+export interface OverlayRequest extends SideRequest {
   readonly name: string;
 }
 
@@ -54,12 +46,16 @@ export interface BoundaryRequest {
 
 /** An edit of the model; what is shown then is the model with all edits so far. */
 export interface EditRequest {
-  /** remove, rename, output, free or undo; or simplify, which begins from the model as it is */
+  /** a verb of `Edit`, shape, or show; or simplify, which begins from the model as it is */
   readonly edit: string;
   readonly kind?: string;
   readonly id?: number;
-  /** the new name */
+  /** in place of an id, the name in the edited model; of a node without one, that of what it makes */
+  readonly name?: string;
+  /** the new name, shape, operator or attributes */
   readonly text?: string;
+  /** the step to undo, from 1, or null for the last; to show, or null for all */
+  readonly step?: number | null;
 }
 
 /** A page without a kernel. */
@@ -79,8 +75,7 @@ export interface ValueRequest {
 }
 
 /** Cells of a tensor. */
-export interface CellsRequest {
-  readonly value: number;
+export interface CellsRequest extends ValueRequest {
   /** an index for each dimension except the last two */
   readonly index?: readonly number[];
   readonly row?: number;
@@ -101,8 +96,7 @@ export interface NameRequest {
 }
 
 /** A region to put back to float. */
-export interface FloatRequest {
-  readonly name: string;
+export interface FloatRequest extends NameRequest {
   /** number of steps that stay */
   readonly count: number;
 }
@@ -130,8 +124,7 @@ export interface ShapesRequest {
 }
 
 /** Sizes of made-up inputs, as lists. */
-export interface SizesRequest {
-  readonly shapes?: Readonly<Record<string, unknown>>;
+export interface SizesRequest extends ShapesRequest {
   readonly choice?: boolean;
 }
 
@@ -185,7 +178,15 @@ export interface PlanReply {
   readonly message: string;
 }
 
-/** A model that an extraction or an edit made. */
+/** An edit that was made. */
+export interface StepEntry {
+  /** ✓, ≈, ≠, ✗ or ? */
+  readonly sign: string;
+  readonly text: string;
+  readonly verdict: string;
+}
+
+/** A model that an extraction made. */
 export interface ExtractReply {
   readonly message: string;
   /** what a cell calls it; "" where there are no cells */
@@ -194,6 +195,16 @@ export interface ExtractReply {
   readonly code: string;
   /** a path to save it to */
   readonly file: string;
+}
+
+/** A model that edits made. */
+export interface EditReply extends ExtractReply {
+  /** the edits */
+  readonly steps?: readonly StepEntry[];
+  /** the step that is shown, from 1; 0 for all */
+  readonly step?: number;
+  /** an undo can be taken back */
+  readonly redo?: boolean;
 }
 
 /** The statistics of a tensor; numbers that JSON cannot hold are text. */
@@ -275,7 +286,7 @@ export interface Verbs {
   readonly select: readonly [SelectRequest, SelectReply];
   readonly plan: readonly [BoundaryRequest, PlanReply];
   readonly extract: readonly [BoundaryRequest, ExtractReply];
-  readonly edit: readonly [EditRequest, ExtractReply];
+  readonly edit: readonly [EditRequest, EditReply];
   readonly discard: readonly [Record<string, never>, null];
   readonly page: readonly [PageRequest, null];
   readonly capture: readonly [CaptureRequest, CaptureReply];

@@ -1,8 +1,9 @@
 /** State of one graph view, and the one function that changes it. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
+import type { PairData } from "../protocol/diff.ts";
 import type { Bookmark, Direction, Plan } from "../protocol/host.ts";
-import type { EditRequest } from "../protocol/wire.ts";
+import type { EditRequest, StepEntry } from "../protocol/wire.ts";
 import type { Overlay, Range } from "./overlay.ts";
 
 /** A target found. For a chain it is the first node, and `chain` holds all nodes in the order of the flow. */
@@ -26,6 +27,13 @@ export interface Submodel {
   /** where it may be saved */
   readonly file: string;
   readonly origin: "extract" | "edit" | "simplify";
+  /** the edits, and whether one that was undone can be made again */
+  readonly steps: readonly StepEntry[];
+  /** the step that is shown, from 1; 0 for all */
+  readonly step: number;
+  readonly redo: boolean;
+  /** differences from the model that was edited, which both graphs show */
+  readonly differences: PairData | null;
 }
 
 /** Fields that can be undone; a step keeps them as they were before it. */

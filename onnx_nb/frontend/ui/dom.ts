@@ -63,6 +63,39 @@ export function choice(
   return select;
 }
 
+/** Returns a field for a short text: Enter calls `done` with it, Escape with null; no key is a command to the notebook. */
+export function textField(
+  label: string,
+  value: string,
+  done: (text: string | null) => void,
+  signal: AbortSignal,
+  properties: Properties = {},
+): HTMLInputElement {
+  const field = el("input.onnx-nb-field", { type: "text", "aria-label": label, spellcheck: "false", ...properties });
+  field.value = value;
+  on(field, "keydown", signal, (event) => {
+    event.stopPropagation();
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    event.preventDefault();
+    done(event.key === "Enter" ? field.value.trim() : null);
+  });
+  return field;
+}
+
+/** Returns a field for the size of a dimension, which reports what was entered. */
+export function sizeField(
+  name: string,
+  change: () => void,
+  signal: AbortSignal,
+  properties: Properties,
+): HTMLInputElement {
+  const label = `Size of ${elide(name, 60)}`;
+  const field = el("input.onnx-nb-field", { "aria-label": label, ...properties });
+  on(field, "change", signal, change);
+  on(field, "keydown", signal, (event) => event.stopPropagation()); // digits are not commands to the notebook
+  return field;
+}
+
 export function onAbort(signal: AbortSignal, listener: () => void): void {
   signal.addEventListener("abort", listener, { once: true });
 }
@@ -140,6 +173,17 @@ export function button(
   const classes = `onnx-nb-btn ${properties.class ?? ""}`.trimEnd();
   const element = el("button", { ...properties, type: "button", class: classes }, text);
   on(element, "click", signal, press);
+  return element;
+}
+
+/** Returns a button that shows the rest of a long list, once. */
+export function moreButton(count: number, show: () => void): HTMLButtonElement {
+  const element = el("button.onnx-nb-link", { type: "button" }, `show all ${count.toLocaleString("en")}`);
+  const press = (): void => {
+    element.remove();
+    show();
+  };
+  element.addEventListener("click", press, { once: true });
   return element;
 }
 

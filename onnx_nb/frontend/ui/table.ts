@@ -618,10 +618,15 @@ export function createTableTabs(
   };
 }
 
+/** Returns tables below a chart, with their bar above them. */
+export function tablesBelow(bar: readonly Node[], tables: readonly Node[]): HTMLElement {
+  return el("section.onnx-nb-below", { "aria-label": "Tables" }, el("div.onnx-nb-below-bar", ...bar), ...tables);
+}
+
 /** Returns a bar whose length is a share of the largest. */
-export function barOf(share: number, max: number, color: string): HTMLElement {
-  const width = `${Math.max(1, (100 * share) / (max || 1)).toFixed(1)}%`;
-  return el("span.onnx-nb-hbar", { "aria-hidden": true }, el("i", { style: { width, background: color } }));
+export function barOf(share: number, max: number, color: string, title?: string): HTMLElement {
+  const width = `${Math.max(1, Math.min(100, (100 * share) / (max || 1))).toFixed(1)}%`;
+  return el("span.onnx-nb-hbar", { title, "aria-hidden": true }, el("i", { style: { width, background: color } }));
 }
 
 export function barColumn(shares: Float64Array, color: (row: number) => string, spare: number): TableColumn {
