@@ -15,6 +15,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text, quoted
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of
+from onnx_nb.analysis.generate.layers import rounds_activations
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import attribute
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 TOLERANCE: Final = 1e-4
 """Largest difference of two ways, by the largest logit: float32 has at most 1e-6 (25 packages of 13 architectures)."""
 ROUNDED_TOLERANCE: Final = 1e-2
-"""The same where activations are has_rounding to int8, which flips with the last bit: 6e-3 were seen."""
-_ROUNDING: Final = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QMoE")
+"""The same where activations are rounded to int8, which flips with the last bit: 6e-3 were seen."""
 
 
 class PrefillSplit(NamedTuple):
@@ -153,10 +153,7 @@ def check_cache(
             states = loop.next_states(results, states)
         return last_logits(np.asarray(results[loop.logits], np.float32), part, stop - begin), states
 
-    has_rounding = any(op in _ROUNDING for op, _ in graph.operators) or any(
-        attribute(node, "accuracy_level", 0) == 4 for node in graph.nodes if node.op_type == "MatMulNBits"
-    )
-    tolerance, splits = ROUNDED_TOLERANCE if has_rounding else TOLERANCE, list[PrefillSplit]()
+    tolerance, splits = ROUNDED_TOLERANCE if rounds_activations(graph) else TOLERANCE, list[PrefillSplit]()
     reference, states = end_of(length)
     total = int(mask.sum(axis=1).max())
     names = sorted(states, key=lambda name: [int(text) for text in re.findall(r"\d+", name)])

@@ -26,7 +26,7 @@ from onnx_nb.analysis.compare.quantization import quantizes
 from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
-from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
+from onnx_nb.analysis.generate.layers import CUT, Stem, rounds_activations, stems_of, windows_of, with_streams
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load, with_proto
 from onnx_nb.analysis.model.wire import set_entries
@@ -48,6 +48,9 @@ BITS: Final = 16
 TOLERANCE: Final = 1e-5
 """Error of half a layer, by its contribution to the stream: 7e-7 at most in float32 on the same; the smallest fault
 that was planted makes 1e-4."""
+ROUNDED_TOLERANCE: Final = 1e-2
+"""The same where the candidate rounds activations to int8: 3e-3 at most on the same model (64 steps of a Llama and a
+Gemma 2 in four bits)."""
 _EPSILONS: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
@@ -365,6 +368,7 @@ def compare_decoding(
     work, tokens, cache_faults = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt, tuple[bool, ...]()
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
+    bounds = eps, max(ROUNDED_TOLERANCE if rounds_activations(Graph.of(model)) else TOLERANCE, BITS * eps)
     in_two = bool(mask.all()) and not isinstance(reference_side, _SavedSide)
     for number, (begin, stop) in enumerate(_chunks(prompt.shape[1], steps, in_two=in_two)):
         work.reached(number, f"step {number} of {steps + 1}")
@@ -382,14 +386,14 @@ def compare_decoding(
             cut_side, stems, errors, faults = None, (), [], []
         if cut_side is not None:
             cut_logits, outputs = cut_side.step(part, padding, streams)
-            row = [_error(*pair, valid, eps) for pair in zip(outputs, streams, [None, *streams], strict=False)]
-            row.append(_error(cut_logits[..., :size], expected, None, valid, eps))
+            row = [_error(*pair, valid, bounds) for pair in zip(outputs, streams, [None, *streams], strict=False)]
+            row.append(_error(cut_logits[..., :size], expected, None, valid, bounds))
             errors.append([error for error, _ in row])
             faults.append([first + begin if first >= 0 else -1 for _, first in row])
             column = next((column for column, (_, first) in enumerate(row[:-1]) if first >= 0), -1)
             if column >= 0 and not has_quantization and not any(first >= 0 for line in faults[:-1] for first in line):
                 caches, right = (side.caches(stems[column], stop) for side in (cut_side, reference_side))
-                cache_faults = _cache_faults(caches, right, valid, stop, eps)
+                cache_faults = _cache_faults(caches, right, valid, stop, bounds)
         if stop >= tokens.shape[1]:
             tokens = np.concatenate([tokens, last[0].argmax(axis=-1)[:, None]], axis=1)
     work.finished()
@@ -441,20 +445,24 @@ def _error(
     reference: NDArray[np.float32],
     before: NDArray[np.float32] | None,
     valid: NDArray[np.bool_],
-    eps: float,
+    bounds: tuple[float, float],
 ) -> tuple[float, int]:
-    """Return the error of half a layer by its contribution, and the first position off by more than rounding, or −1."""
+    """Return the error of half a layer by its contribution, and the first position off by more than rounding, or −1.
+
+    Rounding is some ``eps`` of the largest value, and a tolerance of the contribution.
+    """
+    eps, tolerance = bounds
     first, second = (np.asarray(array, np.float64)[: len(valid), -valid.shape[1] :] for array in (candidate, reference))
     distance = np.where(valid[:, -first.shape[1] :, None], np.abs(first - second), 0.0)
     change = second if before is None else second - np.asarray(before, np.float64)
     contribution = float(np.abs(change).max()) or 1.0
-    limit = BITS * eps * float(np.abs(second).max()) + max(TOLERANCE, BITS * eps) * contribution
+    limit = BITS * eps * float(np.abs(second).max()) + tolerance * contribution
     places = np.flatnonzero(~(distance.max(axis=(0, 2)) <= limit))
     return float(distance.max()) / contribution, int(places[0]) if places.size else -1
 
 
 def _cache_faults(
-    candidate: Streams, reference: Streams, valid: NDArray[np.bool_], total: int, eps: float
+    candidate: Streams, reference: Streams, valid: NDArray[np.bool_], total: int, bounds: tuple[float, float]
 ) -> tuple[bool, ...]:
     """Return whether the keys and the values that a step wrote are off; nothing if both sides do not show them."""
     faults = list[bool]()
@@ -466,7 +474,7 @@ def _cache_faults(
         first, second = (array[:, :, -count:].swapaxes(1, 2).reshape(len(valid), count, -1) for array in pair)
         if first.shape != second.shape:
             return ()
-        faults.append(_error(first, second, None, valid[:, -count:], eps)[1] >= 0)
+        faults.append(_error(first, second, None, valid[:, -count:], bounds)[1] >= 0)
     return tuple(faults) if len(faults) == 2 else ()
 
 

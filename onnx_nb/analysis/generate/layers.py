@@ -18,9 +18,11 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, with_proto
+from onnx_nb.analysis.model.tensors import attribute
 
 CUT: Final = "onnx_nb.stream."
 """Prefix of the inputs that are added."""
+_ROUNDING: Final = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QMoE")
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,13 @@ def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[
 def windows_of(graph: Graph) -> list[int]:
     """Return the window of the attention of each layer in tokens, 0 where it sees all."""
     return [_window(graph, node) for node in graph.order.tolist() if graph.op_type(node) in names_where("attends")]
+
+
+def rounds_activations(graph: Graph) -> bool:
+    """Return whether activations are rounded to int8, so that the last bit of one decides about steps of 1%."""
+    return any(op in _ROUNDING for op, _ in graph.operators) or any(
+        attribute(node, "accuracy_level", 0) == 4 for node in graph.nodes if node.op_type == "MatMulNBits"
+    )
 
 
 def _window(graph: Graph, node: int) -> int:

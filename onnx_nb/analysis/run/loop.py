@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.package import Package
-from onnx_nb.analysis.model.tensors import ValueInfo, input_types, listed, numpy_dtype
+from onnx_nb.analysis.model.tensors import ValueInfo, input_types, numpy_dtype
 from onnx_nb.analysis.run.random_feeds import feed_shapes, required_sizes
-from onnx_nb.analysis.run.session import run
+from onnx_nb.analysis.run.session import check_state, run
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -196,14 +196,6 @@ class Loop:
         integers = [name for name, info in self.inputs.items() if info.dtype == "int64" and name not in self.states]
         plain = [name for name in integers if not re.search("mask|position|len|sr$|rate", name)]
         return plain[0] if len(plain) == 1 else ""
-
-
-def check_state(state: Mapping[str, str], inputs: Iterable[str], outputs: Iterable[str], label: str) -> None:
-    """Raise `FeedError` if a state names an input or output that a model has not."""
-    for what, names, ends in (("input", state, [*inputs]), ("output", state.values(), [*outputs])):
-        if unknown := [name for name in names if name not in ends]:
-            message = f"state names {listed(unknown)}, which is no {what} of {label}."
-            raise FeedError(message, advice=f"Its {what}s: {listed(ends)}.")
 
 
 def _states(inputs: Mapping[str, ValueInfo], outputs: Mapping[str, ValueInfo]) -> Iterator[tuple[str, str]]:

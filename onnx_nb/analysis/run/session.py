@@ -33,9 +33,8 @@ from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, available_memory, embed, references
-from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
+from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, listed, may_be_shape, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
-from onnx_nb.analysis.run.loop import check_state
 from onnx_nb.analysis.run.random_feeds import REFUSAL, on_random_feeds
 
 if TYPE_CHECKING:
@@ -162,6 +161,14 @@ def session(
         return results
 
     return step
+
+
+def check_state(state: Mapping[str, str], inputs: Iterable[str], outputs: Iterable[str], label: str) -> None:
+    """Raise `FeedError` if a state names an input or output that a model has not."""
+    for what, names, ends in (("input", state, [*inputs]), ("output", state.values(), [*outputs])):
+        if unknown := [name for name in names if name not in ends]:
+            message = f"state names {listed(unknown)}, which is no {what} of {label}."
+            raise FeedError(message, advice=f"Its {what}s: {listed(ends)}.")
 
 
 def _session_of(model: Model, outputs: Any, providers: Any, *, optimize: bool) -> onnxruntime.InferenceSession:
