@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -48,7 +47,8 @@ def sound(word: int, length: int, rng: np.random.Generator) -> NDArray[np.float3
     wave = strengths @ np.sin(angles + phases[:, None])
     wave /= np.sqrt(np.mean(wave**2))
     wave += rng.uniform(0.1, 0.4) * rng.normal(size=length)
-    return (wave * 10 ** rng.uniform(-2.5, -0.3)).astype(np.float32)
+    loudness = 10 ** rng.uniform(-2.5, -0.3)
+    return np.asarray(loudness * wave, np.float32)
 
 
 def sounds(count: int, length: int = RATE // 5, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
