@@ -25,8 +25,8 @@ from notebooks.navigation import HERE, Stop, course
 from notebooks.translation import WORDS, blocks
 
 WAYS: Final = {
-    "Deploy something today": ("00", "01", "02", "03", "07", "10", "11"),
-    "Find what is wrong": ("00", "01", "02", "04", "05", "06", "06b", "12"),
+    "Deploy something today": ("00", "01", "02", "03", "03b", "07", "10", "11"),
+    "Find what is wrong": ("00", "01", "02", "04", "05", "06", "06b", "06c", "12"),
     "Understand the format": ("01", "08"),
 }
 """The ways through the course, each a list of lessons."""
