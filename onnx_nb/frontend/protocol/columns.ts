@@ -60,9 +60,7 @@ export interface Rows {
 /** Numbers from 0, as narrow as their largest allows. */
 export type Numbers = Uint8Array | Uint16Array | Uint32Array;
 
-export class Columns extends PackedTable {
-  readonly meta: Meta;
-
+export class Columns extends PackedTable<Meta> {
   readonly opName = this.column("op_name", Uint32Array);
   readonly opDomain = this.column("op_domain", Uint32Array);
   readonly opCategory = this.column("op_category", Uint8Array);
@@ -134,7 +132,6 @@ export class Columns extends PackedTable {
 
   constructor(pack: Pack) {
     super(pack);
-    this.meta = pack.meta as Meta;
     const { nodeCount, outPtr, outValue, producer, scopeDepth } = this;
     for (let node = 0; node < nodeCount; node++) {
       for (let k = outPtr[node]; k < outPtr[node + 1]; k++) {
