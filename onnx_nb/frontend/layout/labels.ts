@@ -38,10 +38,7 @@ export interface LabelPlaces {
 const SPACE = { beside: 7, box: 3, line: 2, start: 3, end: 5 } as const;
 /** Pixels that a label may extend to the left of all boxes at no cost, and at most. */
 export const OUTSIDE = { free: 4, most: 120 } as const;
-/**
- * Cost of covering a line of another tensor, a line of its own, of a more distant row, and of a place to the left of
- * all boxes.
- */
+/** Cost of covering a line of another tensor or its own, of a more distant row, and of a place left of all boxes. */
 const COST = { line: 1, own: 0.35, further: 0.3, outside: 0.6, order: 0.1 } as const;
 /** Lines in a gap beyond which labels ignore them. */
 const MAX_LINES = 400;

@@ -98,10 +98,7 @@ function placeBoxes(graph: Graph, layers: Layers, { top, bottom, height }: Stack
   });
 }
 
-/**
- * Returns the length of every stub's tail: names are above the tails, and where ports are close, tails grow from right
- * to left so that no tail crosses a name.
- */
+/** Returns the length of each stub's tail: of close ports, tails grow from right to left, and none crosses a name. */
 function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Array {
   const tails = new Float64Array(graph.sink.length);
   const inRow: { k: number; e: number }[][] = [];

@@ -7,10 +7,7 @@ import { itemsBy, type Rows } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
 import { MAX_LINE_READERS, type Ranking } from "./rank.ts";
 
-/**
- * Vertices in this order: boxes, the further rows of tall boxes, ports on the upper border, ports on the lower border,
- * dummies.
- */
+/** Vertices in this order: boxes, further rows of tall boxes, ports on the upper border, on the lower one, dummies. */
 export interface Layers {
   readonly count: number;
   readonly boxes: number;
@@ -230,10 +227,7 @@ class Builder {
   }
 }
 
-/**
- * Finds lines that are drawn as stubs: those without a producer, those to distant readers of a tensor with many, and
- * the longest ones if dummies would outnumber the boxes many times.
- */
+/** Finds lines drawn as stubs: without a producer, to distant readers of many, and the longest if dummies abound. */
 function findStubs(graph: Graph, ranking: Ranking, startRow: Int32Array, endRow: Int32Array): Uint8Array {
   const { source, sink, ptr } = graph;
   const stub = new Uint8Array(sink.length);
@@ -347,10 +341,7 @@ function number({ rows, rowPtr, order, pos }: Layers): void {
   for (let r = 0; r < rows; r++) for (let at = rowPtr[r]; at < rowPtr[r + 1]; at++) pos[order[at]] = at - rowPtr[r];
 }
 
-/**
- * Orders each row depth first, which keeps connected vertices together: from above or from below, to either side.
- * Vertices with a number below `limit` come first.
- */
+/** Orders each row depth first, so that connected vertices stay together; those below `limit` come first. */
 function orderRows(layers: Layers, fromBelow: boolean, isMirrored: boolean, limit = 0): void {
   const { count, rank, order, pos, rowPtr, lower, upper } = layers;
   const ahead = fromBelow ? layers.up : layers.down;

@@ -25,11 +25,7 @@ export function pageHost(pageData?: PageData): GraphHost {
 
 type SideHost = GraphHost & Required<Pick<GraphHost, "figures" | "overlay">>;
 
-/**
- * Returns the host of a graph that does not support extraction.
- *
- * @param about identifies the model to the kernel, where a widget shows several
- */
+/** Returns the host of a graph that cuts nothing out; `about` names the model where a widget shows several. */
 export function sideHost(channel: Channel, about: SideRequest): SideHost {
   return {
     ...UNCUT,

@@ -115,10 +115,7 @@ function center(bounds: Rect, view: Size, k: number): Camera {
   return { x: bounds.x + bounds.w / 2 - view.w / k / 2, y: bounds.y + bounds.h / 2 - view.h / k / 2, k };
 }
 
-/**
- * Brings `rect` into view at a readable size: no move if it is visible, the smallest move if part of it is, else (or if
- * `centered`) into the middle.
- */
+/** Brings `rect` into view at a readable size by the smallest move; into the middle from out of view or if asked. */
 export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, toCenter = false } = {}): Camera {
   let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
   const maxZoom = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);

@@ -3,8 +3,7 @@
  * under 9 px boxes, no edges under 1.2 px), and fills of one color are batched.
  */
 
-import type { Columns } from "../protocol/columns.ts";
-import { append } from "../protocol/columns.ts";
+import { append, type Columns } from "../protocol/columns.ts";
 import type { DiffStatus } from "../protocol/diff.ts";
 import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { elide, type Measure, TEXT, textTop } from "../scene/labels.ts";
@@ -16,6 +15,7 @@ import { along, trace } from "./curve.ts";
 import { EDGE, type Marks } from "./highlights.ts";
 import { type HitIndex, LEGIBLE } from "./hit.ts";
 import { drawPins } from "./pins.ts";
+import type { SvgPen } from "./svg.ts";
 import { labelColor, type Theme } from "./theme.ts";
 import { enlargement, TITLE_ONLY, Titles } from "./titles.ts";
 
@@ -52,33 +52,7 @@ function statusOf({ statuses, scene, theme }: Picture, box: number): { status: D
 }
 
 /** The part of a canvas context that drawing needs, so that a pen that writes SVG can replace it. */
-export type Pen = Pick<
-  CanvasRenderingContext2D,
-  | "beginPath"
-  | "bezierCurveTo"
-  | "closePath"
-  | "fill"
-  | "fillRect"
-  | "fillStyle"
-  | "fillText"
-  | "font"
-  | "getLineDash"
-  | "globalAlpha"
-  | "lineJoin"
-  | "lineTo"
-  | "lineWidth"
-  | "moveTo"
-  | "rect"
-  | "setLineDash"
-  | "stroke"
-  | "strokeStyle"
-  | "textAlign"
-  | "textBaseline"
-> & {
-  measureText(text: string): { readonly width: number };
-  roundRect(x: number, y: number, w: number, h: number, radii: number | number[]): void;
-  setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void;
-};
+export type Pen = Omit<SvgPen, "finish" | "right">;
 
 /** Pixels on screen below which a box is a patch of color. */
 const PATCH = 9;

@@ -128,10 +128,7 @@ function along(columns: Columns, chain: readonly number[]): number[] {
   });
 }
 
-/**
- * Returns whether a value has edges to highlight. A weight or a tensor inside a closed scope highlights the box that
- * contains it; an input or output of the graph has its own box.
- */
+/** Returns whether a value has edges to highlight: if not, its own box is, or the box that contains it. */
 function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
   if (columns.isConstant(value) || scene.edgesOf(value).length === 0) return false;
   const kind = scene.boxes.kind[scene.boxOf("tensor", value)];

@@ -1,10 +1,8 @@
-/**
- * The same drawing as SVG, by a pen that replaces the canvas in `draw`, so that an exported file looks like the view.
- */
+/** The same drawing as SVG, by a pen that replaces the canvas in `draw`: an exported file looks like the view. */
 
 import type { Measure } from "../scene/labels.ts";
 import type { Camera, Size } from "./camera.ts";
-import { draw, type Pen, type Picture } from "./canvas.ts";
+import { draw, type Picture } from "./canvas.ts";
 import { drawScale, scaleHeight } from "./scale.ts";
 
 /** Pixels around a whole graph. */
@@ -37,9 +35,9 @@ export function documentOf(w: number, h: number, content: string): string {
   return `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img">${content}</svg>`;
 }
 
-export class SvgPen implements Pen {
-  fillStyle: Pen["fillStyle"] = "#000";
-  strokeStyle: Pen["strokeStyle"] = "#000";
+export class SvgPen {
+  fillStyle: CanvasRenderingContext2D["fillStyle"] = "#000";
+  strokeStyle: CanvasRenderingContext2D["strokeStyle"] = "#000";
   lineWidth = 1;
   lineJoin: CanvasLineJoin = "miter";
   globalAlpha = 1;
@@ -91,7 +89,7 @@ export class SvgPen implements Pen {
     this.#path.push(`M${short(x)} ${short(y)}h${short(w)}v${short(h)}h${short(-w)}z`);
   }
   /** @param radii of all corners, or of the upper left, upper right, lower right and lower left one */
-  roundRect(x: number, y: number, w: number, h: number, radii: number | readonly number[]): void {
+  roundRect(x: number, y: number, w: number, h: number, radii: number | number[]): void {
     const corners = typeof radii === "number" ? [radii, radii, radii, radii] : radii;
     const [a, b, c, d] = corners.map((radius) => Math.min(radius, w / 2, h / 2)) as [number, number, number, number];
     const turn = (radius: number, dx: number, dy: number): string =>
@@ -178,10 +176,7 @@ function precise(x: number): string {
   return String(Math.round(x * 10_000) / 10_000);
 }
 
-/**
- * Returns a color as all readers of SVG know it: browsers compute `color-mix()` to `color(srgb …)`, which only browsers
- * of the same years can read.
- */
+/** Returns a color for all readers of SVG: browsers compute `color-mix()` to `color(srgb …)`, which few know. */
 export function inkOf(color: string): string {
   const match = /^(color\(srgb|rgba?\() ?([^)]+)\)$/.exec(color);
   if (match === null) return xml(color);

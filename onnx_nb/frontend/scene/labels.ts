@@ -120,10 +120,7 @@ export function shortDtype(dtype: string): string {
     .replace("string", "str");
 }
 
-/**
- * Returns one line of at most `width` px: control characters become spaces, and text that does not fit becomes "…" at
- * the end or in the middle.
- */
+/** Returns one line of at most `width` px without control characters; its end or middle becomes "…" where needed. */
 export function elide(
   text: string,
   width: number,

@@ -98,10 +98,7 @@ export interface Scene {
   edgeLabel(edge: number): string;
 }
 
-/**
- * Returns the distance that a box moved between two scenes; added to the camera it keeps the box in place on screen.
- * Zero if one of the scenes does not show the box.
- */
+/** Returns how far a box moved between two scenes, to move the camera as far; 0 if one of them does not show it. */
 export function keepInPlace(
   before: Scene,
   after: Scene,

@@ -1,7 +1,4 @@
-/**
- * Searches a model for targets, best first, or for chains of nodes along the flow. Runs in steps, so that the page
- * stays responsive.
- */
+/** Searches a model for targets, best first, or for chains of nodes, in steps, so that the page stays responsive. */
 
 import { attributePairs, type Columns, type Numbers } from "../protocol/columns.ts";
 import type { Hit } from "../scene/state.ts";
@@ -259,10 +256,7 @@ class Judge {
     return bestRank(ranks);
   }
 
-  /**
-   * Finds nodes before or after the target of this name: a node, a tensor (its producer or consumers), or a scope (its
-   * nodes).
-   */
+  /** Finds nodes before or after what has this name: a node, a tensor, or a scope, which stands for its nodes. */
   #along(term: Term, way: "before" | "after"): Verdict {
     const { nodeName, nodeScope, valueName, producer, scopePath } = this.#columns;
     const rank = this.#ranks(term, true);
@@ -314,10 +308,7 @@ class Judge {
     return reader === undefined || !this.#columns.isConstant(value) ? 0 : nodeScope[reader];
   }
 
-  /**
-   * Finds the op of this name if the model has one, else ops that contain it: "Mul" does not find MatMul, but "pool"
-   * finds MaxPool.
-   */
+  /** Finds the op of this name, or else ops that contain it: "pool" finds MaxPool, but "Mul" does not find MatMul. */
   #op(term: Term): Verdict {
     const { opName, opDomain, nodeOp } = this.#columns;
     const exactRank = this.#ranks(term, true);
@@ -418,10 +409,7 @@ class Judge {
     };
   }
 
-  /**
-   * Finds nodes in a scope, and the scope itself. Dots and slashes are equal; "layer.1" finds "layer.10" only if there
-   * is no "layer.1".
-   */
+  /** Finds a scope and its nodes. Dots are slashes; "layer.1" finds "layer.10" only if there is no "layer.1". */
   #scope(term: Term): Verdicts {
     const { scopePath, scopeClass, nodeScope, scopeParent } = this.#columns;
     const scopeMask = (part: Ranks): Uint8Array =>
