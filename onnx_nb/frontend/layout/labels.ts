@@ -3,7 +3,7 @@
  * A label that finds no room asks for more between two rows.
  */
 
-import { itemsBy } from "../protocol/columns.ts";
+import { append, itemsBy } from "../protocol/columns.ts";
 import { type Graph, STUB } from "./graph.ts";
 import type { Layers } from "./order.ts";
 
@@ -105,7 +105,7 @@ class Gaps {
   readonly #lowerX: Float64Array;
   readonly #gaps = new Map<number, Gap>();
   /** row → names and tails of the stubs that end at the row below */
-  readonly #stubs: (Room[] | undefined)[] = [];
+  readonly #stubs = new Map<number, Room[]>();
 
   constructor(graph: Graph, layers: Layers, placement: Placement) {
     this.#graph = graph;
@@ -130,10 +130,9 @@ class Gaps {
         const row = rank[layers.to[k]];
         const end = placement.rows.top[row];
         const px = inX[k];
-        const list = this.#stubs[row - 1] ?? [];
-        if (layers.stub[k] === 1) list.push(nameRoom(graph, e, px, end, placement.tails[k]));
-        list.push({ left: px - 4, right: px + 4, top: end - placement.tails[k], bottom: end });
-        this.#stubs[row - 1] = list;
+        const tail = { left: px - 4, right: px + 4, top: end - placement.tails[k], bottom: end };
+        if (layers.stub[k] === 1) append(this.#stubs, row - 1, nameRoom(graph, e, px, end, placement.tails[k]));
+        append(this.#stubs, row - 1, tail);
       }
     }
   }
@@ -254,7 +253,7 @@ class Gaps {
         tallBoxes: this.#boxes(row, true),
         first: ptr[row],
         last: isCrowded ? ptr[row] : ptr[row + 1],
-        labelRooms: this.#stubs[row] ?? [],
+        labelRooms: this.#stubs.get(row) ?? [],
       };
       this.#gaps.set(row, gap);
     }

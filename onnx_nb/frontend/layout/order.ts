@@ -3,7 +3,7 @@
  * neighbors remove crossings. A tensor with many readers has one chain, from which each reader branches off.
  */
 
-import { itemsBy, type Rows } from "../protocol/columns.ts";
+import { itemsBy, type Rows, rowOf } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
 import { MAX_LINE_READERS, type Ranking } from "./rank.ts";
 
@@ -270,7 +270,7 @@ function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Ar
   const spread = (keys: Int32Array, slots: Int32Array, offsets: Float64Array, result: Float64Array): void => {
     const rows = itemsBy(keys, boxes);
     for (let box = 0; box < boxes; box++) {
-      const members = rows.items.subarray(rows.ptr[box], rows.ptr[box + 1]);
+      const members = rowOf(rows, box);
       if (ports[box] === PORTS.FIXED) for (const member of members) result[member] = offsets[member] / width[box];
       else if (ports[box] === PORTS.ORDERED && members.length > 1) {
         const inOrder = Array.from(members).sort((a, b) => slots[a] - slots[b]);
@@ -384,22 +384,13 @@ function sift(layers: Layers): boolean {
     if (size < 3 || size > 60) continue;
     for (const v of order.slice(start, start + size)) {
       const from = pos[v];
-      let to = from;
-      let maxGain = 0;
-      let gain = 0;
-      for (let at = from + 1; at < size; at++) {
-        gain += gainOf(layers, v, order[start + at]);
-        if (gain > maxGain) {
-          maxGain = gain;
-          to = at;
-        }
-      }
-      gain = 0;
-      for (let at = from - 1; at >= 0; at--) {
-        gain += gainOf(layers, order[start + at], v);
-        if (gain > maxGain) {
-          maxGain = gain;
-          to = at;
+      let [to, maxGain] = [from, 0];
+      for (const step of [1, -1]) {
+        let gain = 0;
+        for (let at = from + step; at >= 0 && at < size; at += step) {
+          const passed = order[start + at];
+          gain += step > 0 ? gainOf(layers, v, passed) : gainOf(layers, passed, v);
+          if (gain > maxGain) [to, maxGain] = [at, gain];
         }
       }
       if (to === from) continue;

@@ -3,7 +3,7 @@
  * vertical blocks, as in Brandes & Köpf; blocks then settle where their tensors pull them, at a distance in every row.
  */
 
-import { itemsBy } from "../protocol/columns.ts";
+import { append, itemsBy } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
 import type { Layers } from "./order.ts";
 
@@ -42,7 +42,7 @@ export function halfWidth(graph: Graph, layers: Layers, v: number): number {
 }
 
 /** Returns where segment s leaves its upper vertex (or meets its lower one), from the middle; 0 but for fixed ports. */
-export function upperOffset(graph: Graph, layers: Layers, s: number): number {
+function upperOffset(graph: Graph, layers: Layers, s: number): number {
   const box = layers.box[layers.upper[s]];
   const e = layers.segmentEdge[s];
   if (box < 0 || e < 0 || graph.ports[box] !== PORTS.FIXED) return 0;
@@ -241,11 +241,7 @@ function choose(
   const line = new Int32Array(layers.count).fill(-1);
   const isTie = new Uint8Array(layers.count);
   const rows = new Map<number, number[]>();
-  for (let i = 0; i < lines.count; i++) {
-    const row = rows.get(starts[i]);
-    if (row === undefined) rows.set(starts[i], [i]);
-    else row.push(i);
-  }
+  for (let i = 0; i < lines.count; i++) append(rows, starts[i], i);
   const place = (i: number): number =>
     downward ? layers.pos[layers.lower[lines.first[i]]] : layers.pos[layers.upper[lines.last[i]]];
   const hasDummies = (i: number): boolean => lines.first[i] !== lines.last[i];

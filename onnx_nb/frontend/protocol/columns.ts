@@ -361,7 +361,7 @@ export class Columns extends PackedTable<Meta> {
   }
 }
 
-function rowOf({ ptr, items }: Rows, row: number): Uint32Array {
+export function rowOf({ ptr, items }: Rows, row: number): Uint32Array {
   return items.subarray(ptr[row], ptr[row + 1]);
 }
 

@@ -1,27 +1,14 @@
 /** The camera: `screen = (world − (x, y)) · k`. Pure functions; a camera is a value. */
 
-export interface Camera {
-  /** world point at the top left of the viewport */
-  readonly x: number;
-  readonly y: number;
+import type { Point, Rect, Size } from "../scene/scene.ts";
+
+/** The world point at the top left of the viewport, and how large it is shown. */
+export interface Camera extends Point {
   /** screen px per world px */
   readonly k: number;
 }
 
-export interface Point {
-  readonly x: number;
-  readonly y: number;
-}
-
-export interface Rect extends Point {
-  readonly w: number;
-  readonly h: number;
-}
-
-export interface Size {
-  readonly w: number;
-  readonly h: number;
-}
+export type { Point, Rect, Size };
 
 /** Pixels around what is fitted to the view. */
 export const MARGIN = 14;

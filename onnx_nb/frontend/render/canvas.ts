@@ -216,12 +216,8 @@ function drawBands(ctx: Pen, { scene, theme }: Picture, bands: readonly Band[], 
   ctx.globalAlpha = 1;
   ctx.strokeStyle = theme.edge;
   ctx.lineWidth = stroke(3, k);
-  strokeEdges(
-    ctx,
-    scene,
-    bands.map(({ middle }) => middle),
-    k,
-  );
+  const middles = bands.map(({ middle }) => middle);
+  strokeEdges(ctx, scene, middles, k);
 }
 
 /** Returns the larger side of an edge, from its ends. */
@@ -263,15 +259,10 @@ function tip(ctx: Pen, scene: Scene, edge: number): void {
   if (to === scope[edge]) return;
   const x = points[2 * ptr[edge + 1] - 2];
   const y = points[2 * ptr[edge + 1] - 1];
-  if (scene.direction === "down") {
-    ctx.moveTo(x - 3.5, y - 6);
-    ctx.lineTo(x, y);
-    ctx.lineTo(x + 3.5, y - 6);
-  } else {
-    ctx.moveTo(x - 6, y - 3.5);
-    ctx.lineTo(x, y);
-    ctx.lineTo(x - 6, y + 3.5);
-  }
+  const down = scene.direction === "down";
+  ctx.moveTo(x - (down ? 3.5 : 6), y - (down ? 6 : 3.5));
+  ctx.lineTo(x, y);
+  ctx.lineTo(x + (down ? 3.5 : -6), y + (down ? -6 : 3.5));
 }
 
 function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void {

@@ -104,7 +104,10 @@ export class SvgPen {
     this.#draw(`fill="${inkOf(String(this.fillStyle))}"`);
   }
   stroke(): void {
-    this.#draw(`fill="none" ${this.#line()}`);
+    const dash = this.#dash.length > 0 ? ` stroke-dasharray="${this.#dash.map(precise).join(" ")}"` : "";
+    const join = this.lineJoin === "round" ? ' stroke-linejoin="round"' : "";
+    const line = `stroke="${inkOf(String(this.strokeStyle))}" stroke-width="${precise(this.lineWidth)}"`;
+    this.#draw(`fill="none" ${line}${join}${dash}`);
   }
   fillRect(x: number, y: number, w: number, h: number): void {
     const box = `x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"`;
@@ -126,24 +129,21 @@ export class SvgPen {
     if (this.textAlign !== "right") {
       this.right = Math.max(this.right, this.#zoom * (x + this.measureText(text).width) + this.#shift);
     }
-    this.#parts.push(`<text fill="${inkOf(String(this.fillStyle))}"${this.#alpha()} ${this.#place(text, x, y)}`);
+    const { size, weight, italic, family } = this.#face();
+    // attributes instead of a class: a picture may be embedded in a page with styles of its own
+    const style = `font-family="${xml(family)}" font-size="${size}"`;
+    const attributes = `${weight === 400 ? "" : ` font-weight="${weight}"`}${italic ? ' font-style="italic"' : ""}`;
+    const end = { right: "end", center: "middle" }[this.textAlign as string];
+    const anchor = end === undefined ? "" : ` text-anchor="${end}"`;
+    const middle = this.textBaseline === "middle" ? size * 0.35 : 0;
+    const place = `x="${short(x)}" y="${short(y + middle)}"`;
+    const ink = `fill="${inkOf(String(this.fillStyle))}"${this.#alpha()}`;
+    this.#parts.push(`<text ${ink} ${style}${attributes}${anchor} ${place}>${xml(text)}</text>`);
   }
 
   #draw(style: string): void {
     const d = this.#path.join("");
     if (d !== "") this.#parts.push(`<path d="${d}" ${style}${this.#alpha()}/>`);
-  }
-
-  /** Returns the end of a text element, which follows its colors. */
-  #place(text: string, x: number, y: number): string {
-    const { size, weight, italic, family } = this.#face();
-    // attributes instead of a class: a picture may be embedded in a page with styles of its own
-    const middle = this.textBaseline === "middle" ? size * 0.35 : 0;
-    const style = `font-family="${xml(family)}" font-size="${size}"`;
-    const attributes = `${weight === 400 ? "" : ` font-weight="${weight}"`}${italic ? ' font-style="italic"' : ""}`;
-    const end = { right: "end", center: "middle" }[this.textAlign as string];
-    const anchor = end === undefined ? "" : ` text-anchor="${end}"`;
-    return `${style}${attributes}${anchor} x="${short(x)}" y="${short(y + middle)}">${xml(text)}</text>`;
   }
 
   #face(): { size: number; weight: number; italic: boolean; family: string } {
@@ -154,12 +154,6 @@ export class SvgPen {
       italic: style !== undefined,
       family: family ?? "sans-serif",
     };
-  }
-
-  #line(): string {
-    const dash = this.#dash.length > 0 ? ` stroke-dasharray="${this.#dash.map(precise).join(" ")}"` : "";
-    const join = this.lineJoin === "round" ? ' stroke-linejoin="round"' : "";
-    return `stroke="${inkOf(String(this.strokeStyle))}" stroke-width="${precise(this.lineWidth)}"${join}${dash}`;
   }
 
   #alpha(): string {

@@ -108,11 +108,10 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
     ],
   };
   const place = (): void => {
-    for (const element of outwards(root)) observer.observe(element, observation);
+    for (const element of [...outwards(root), ...page]) observer.observe(element, observation);
   };
   apply();
   place();
-  for (const element of page) observer.observe(element, observation);
   if (!root.isConnected) {
     const sizeObserver = new ResizeObserver(() => {
       sizeObserver.disconnect();
