@@ -558,8 +558,6 @@ function drawDots(pen: Pen, area: PlotArea, { kind, numbers }: Series, color: st
 /** Returns the rows in view. */
 function rowsIn({ span }: PlotArea, count: number): number[] {
   const first = Math.max(0, Math.ceil(span.from));
-  return Array.from(
-    { length: Math.max(0, Math.min(count - 1, Math.floor(span.to)) - first + 1) },
-    (_, at) => first + at,
-  );
+  const length = Math.max(0, Math.min(count - 1, Math.floor(span.to)) - first + 1);
+  return Array.from({ length }, (_, at) => first + at);
 }

@@ -3,7 +3,7 @@
  * parents; equal scopes share one layout through the cache. The layouts are assembled from the root inward.
  */
 
-import { type Columns, itemsBy, type Rows, rowOf, type Target } from "../protocol/columns.ts";
+import { type Columns, itemsBy, type Rows, rowOf, runToEnd, type Target } from "../protocol/columns.ts";
 import type { Direction } from "../protocol/host.ts";
 import type { Measure } from "../scene/labels.ts";
 import {
@@ -39,13 +39,6 @@ export function buildScene(
   options: Options = {},
 ): Scene {
   return runToEnd(sceneInParts(columns, open, measure, cache, options));
-}
-
-function runToEnd<T>(parts: Generator<number, T>): T {
-  for (;;) {
-    const { done, value } = parts.next();
-    if (done === true) return value;
-  }
 }
 
 /** Scopes added between two yields. */

@@ -21,8 +21,8 @@ export const SCOPE_KIND = {
 export const NODE_FOLDED = 1;
 export const NODE_FAULT = 2;
 export const NODE_DIFFERS = 8;
-export const VALUE_OUTPUT = 1;
-export const VALUE_CONSTANT = 2;
+const VALUE_OUTPUT = 1;
+const VALUE_CONSTANT = 2;
 export const VALUE_FAULT = 4;
 
 /** Anything that a person can select. */
@@ -381,6 +381,14 @@ export function append<K, T>(lists: Map<K, T[]>, key: K, item: T): void {
   const list = lists.get(key);
   if (list === undefined) lists.set(key, [item]);
   else list.push(item);
+}
+
+/** Returns the result of work that is divided in parts. */
+export function runToEnd<T>(parts: Generator<unknown, T>): T {
+  for (;;) {
+    const { done, value } = parts.next();
+    if (done === true) return value;
+  }
 }
 
 /** Memoizes a function of the model. */

@@ -204,7 +204,7 @@ export function createMeasure(font: string): Measure {
 const LIGHT_STOPS = ["#fdf3e1", "#fdd49e", "#fc8d59", "#d7301f", "#7f0000"];
 const DARK_STOPS = ["#35302b", "#6b3a1e", "#b9501f", "#fc8d59", "#ffe3c2"];
 
-export interface Ramp {
+interface Ramp {
   /** the color at 0 … 1 */
   color(t: number): string;
   /** text that is legible on it */

@@ -10,7 +10,7 @@ import { BOX } from "./scene.ts";
 
 /** Ends of a hyperedge that are not items. */
 export const BORDER = -1;
-export const NO_SOURCE = -2;
+const NO_SOURCE = -2;
 /** The tensor stays within one item. */
 const INSIDE = -3;
 
