@@ -3,123 +3,82 @@
 import type { ErrorKind } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen, xml } from "../render/svg.ts";
-import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
+import { createMeasure, type Theme } from "../render/theme.ts";
 import { integer } from "../scene/formatting.ts";
-import { button, el, on, onAbort, onKeys, onResize, placeTooltip } from "../ui/dom.ts";
+import { elide } from "../scene/labels.ts";
+import { button, el, onResize } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
+import { Chart, type ChartOptions } from "./chart.ts";
 
-export interface ErrorPlotOptions {
+interface ErrorPlotOptions extends ChartOptions {
   /** name of the plotted metric */
   readonly metric: string;
-  /** accessible name */
-  readonly label?: string;
   /** row of the first divergent point, −1 for none */
   readonly first: number;
-  /** describes a point in one line, and in a tooltip */
-  readonly describe: (row: number) => string;
-  readonly tooltip: (row: number) => readonly Node[];
-  /** a person chose a point */
-  readonly onChoose: (row: number) => void;
   /** message over a plot that has nothing to show, "" for none */
   readonly note: string;
 }
 
-/** Pixels of the plot before its size is known. */
-const HEIGHT = 206;
-/** Pixels that a pointer must move before it drags. */
-const SLOP = 5;
-
-export class ErrorPlot {
+export class ErrorPlot extends Chart<ErrorPlotOptions> {
   readonly element: HTMLElement;
-  readonly #options: ErrorPlotOptions;
-  readonly #plot: HTMLElement;
   readonly #ground = el("canvas.onnx-nb-depth-ground", { "aria-hidden": true });
   readonly #overlay = el("canvas.onnx-nb-depth-over", { "aria-hidden": true });
-  readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": true });
   readonly #showAll: HTMLElement;
   #errors: ErrorSeries;
   #metric: string;
   #span: Span;
   #area: PlotArea;
-  #chosenRow = -1;
-  #hoveredRow = -1;
-  #drag: { readonly from: number; to: number } | null = null;
-  #theme: Theme | null = null;
-  #frame = 0;
   /** the errors must be redrawn, not only the chosen point */
   #needsRedraw = false;
 
-  constructor(errors: ErrorSeries, options: ErrorPlotOptions, signal: AbortSignal) {
-    this.#options = options;
+  constructor(
+    errors: ErrorSeries,
+    options: Omit<ErrorPlotOptions, "label"> & { readonly label?: string },
+    signal: AbortSignal,
+  ) {
+    super("onnx-nb-depth-plot", { label: "Errors against depth", ...options }, ["activation"], signal);
     this.#errors = errors;
     this.#metric = options.metric;
     this.#span = spanOf(errors.count);
-    this.#tooltip.hidden = true;
-    this.#showAll = button("Show all", () => this.#zoom(), signal, {
+    this.#area = this.#areaNow();
+    this.#showAll = button("Show all", () => this.showAll(), signal, {
       class: "onnx-nb-small onnx-nb-depth-whole",
       title: "Back to all points (0)",
+      hidden: true,
     });
-    this.#showAll.hidden = true;
-    const label = {
-      role: "slider",
-      tabindex: 0,
-      "aria-label": options.label ?? "Errors against depth",
-      "aria-valuemin": 1,
-    };
-    this.#plot = el("div.onnx-nb-depth-plot", label, this.#ground, this.#overlay);
+    this.surface.setAttribute("aria-valuemax", String(Math.max(1, errors.count)));
+    this.surface.prepend(this.#ground, this.#overlay);
     const note = options.note === "" ? null : el("div.onnx-nb-depth-note.onnx-nb-dim", options.note);
-    this.element = el("div.onnx-nb-depth", this.#plot, note, this.#showAll, this.#tooltip);
-    this.#area = this.#areaNow();
-    drawnAs(this.#ground, () => this.#still((pen, area) => drawErrors(pen, area, options.first, this.#look)));
-    drawnAs(this.#overlay, () => {
-      const { theme } = this.#look;
-      return this.#still((pen, area) => drawChoice(pen, area, this.#chosenRow, theme.text, theme));
-    });
-    this.#listenPointer(signal);
-    this.#listenKeys(signal);
-    onResize([this.#plot], signal, () => this.#rescale());
-    onAbort(signal, () => cancelAnimationFrame(this.#frame));
-    this.#describe();
+    this.element = el("div.onnx-nb-depth", this.surface, note, this.#showAll);
+    drawnAs(this.#ground, () => this.still((pen) => drawErrors(pen, this.#areaNow(), options.first, this.#look)));
+    drawnAs(this.#overlay, () => this.still((pen) => this.#drawChoice(pen, this.chosenRow, this.theme.text)));
+    onResize([this.surface], signal, () => this.rearrange());
   }
 
   show(errors: ErrorSeries, metric: string): void {
     this.#errors = errors;
     this.#metric = metric;
-    this.#rescale();
+    this.rearrange();
   }
 
-  choose(row: number): void {
-    this.#chosenRow = row;
-    this.#describe();
+  override choose(row: number): void {
+    super.choose(row);
     const { from, to } = this.#span;
     const half = (to - from) / 2;
     if (row >= 0 && (row < from || row > to)) this.#zoom(row - half, row + half);
-    this.#schedule();
-  }
-
-  /** Draws in the colors that the page has now. */
-  redraw(): void {
-    this.#theme = null;
-    this.#schedule(true);
   }
 
   /** Returns the plot with its caption. */
   svg(title: string): string {
-    const [w, h] = this.#size;
-    const pen = new SvgPen(createMeasure(this.#look.theme.font));
+    const [w, h] = this.size;
+    const pen = new SvgPen(createMeasure(this.theme.font));
     this.#drawPicture(pen, title, 1);
     return documentOf(w, h + CAPTION, `<title>${xml(title)}</title>${pen.finish()}`);
   }
 
-  #still(draw: (pen: Pen, area: PlotArea) => void): string {
-    const pen = new SvgPen(createMeasure(this.#look.theme.font));
-    draw(pen, this.#areaNow());
-    return documentOf(...this.#size, pen.finish());
-  }
-
   /** Returns the plot with its caption, at twice its size. */
   png(title: string): Promise<Blob> {
-    const [w, h] = this.#size;
+    const [w, h] = this.size;
     const canvas = el("canvas", { width: 2 * w, height: 2 * (h + CAPTION) });
     const pen = canvas.getContext("2d");
     if (pen === null) return Promise.reject(new Error("this browser cannot draw on a canvas"));
@@ -131,68 +90,62 @@ export class ErrorPlot {
 
   // ---------------------------------------------------------------- drawing
 
-  get #size(): [number, number] {
-    return [Math.max(160, this.#plot.clientWidth || 600), this.#plot.clientHeight || HEIGHT];
-  }
-
   get #look(): Style {
-    this.#theme ??= readTheme(this.element.closest<HTMLElement>(".onnx-nb") ?? this.element, ["activation"]);
-    return { theme: this.#theme, isolated: this.#theme.categories[0] };
+    return { theme: this.theme, isolated: this.theme.categories[0] };
   }
 
   #areaNow(): PlotArea {
-    return createPlotArea(this.#errors, this.#span, ...this.#size);
+    return createPlotArea(this.#errors, this.#span, ...this.size);
   }
 
   /** Moves the points immediately and redraws them with the next frame. */
-  #rescale(): void {
+  protected override rearrange(): void {
     this.#area = this.#areaNow();
-    this.#schedule(true);
+    this.#needsRedraw = true;
+    this.schedule();
   }
 
   #zoom(from = 0, to = this.#errors.count - 1): void {
     this.#span = spanOf(this.#errors.count, from, to);
     this.#showAll.hidden = this.#span.to - this.#span.from >= this.#errors.count - 1.5;
-    this.#rescale();
+    this.rearrange();
   }
 
-  #schedule(errors = false): void {
-    this.#needsRedraw ||= errors;
-    if (this.#frame !== 0) return;
-    this.#frame = requestAnimationFrame(() => {
-      this.#frame = 0;
-      if (this.#needsRedraw) {
-        this.#area = this.#areaNow();
-        const pen = this.#clear(this.#ground);
-        if (pen !== null) drawErrors(pen, this.#area, this.#options.first, this.#look);
-      }
-      this.#needsRedraw = false;
-      this.#drawMarks();
-    });
-  }
-
-  #clear(canvas: HTMLCanvasElement): Pen | null {
-    const [w, h] = this.#size;
-    const density = globalThis.devicePixelRatio || 1;
-    if (canvas.width !== Math.round(w * density)) canvas.width = Math.round(w * density);
-    if (canvas.height !== Math.round(h * density)) canvas.height = Math.round(h * density);
-    const context = canvas.getContext("2d");
-    context?.setTransform(density, 0, 0, density, 0, 0);
-    context?.clearRect(0, 0, w, h);
-    return context as Pen | null;
-  }
-
-  #drawMarks(): void {
-    const pen = this.#clear(this.#overlay);
-    if (pen === null) return;
-    const { theme } = this.#look;
-    if (this.#drag !== null) {
-      const { from, to } = this.#drag;
-      pen.fillStyle = theme.halo;
-      pen.fillRect(Math.min(from, to), 4, Math.abs(to - from), this.#area.height - 28);
+  protected override paint(): void {
+    if (this.#needsRedraw) {
+      this.#area = this.#areaNow();
+      const ground = this.clear(this.#ground);
+      if (ground !== null) drawErrors(ground, this.#area, this.options.first, this.#look);
     }
-    if (this.#hoveredRow !== this.#chosenRow) drawChoice(pen, this.#area, this.#hoveredRow, theme.dim, theme);
-    drawChoice(pen, this.#area, this.#chosenRow, theme.text, theme);
+    this.#needsRedraw = false;
+    const pen = this.clear(this.#overlay);
+    if (pen === null) return;
+    this.drawDrag(pen, 4, this.#area.height - 28);
+    if (this.hoveredRow !== this.chosenRow) this.#drawChoice(pen, this.hoveredRow, this.theme.dim);
+    this.#drawChoice(pen, this.chosenRow, this.theme.text);
+  }
+
+  /** Marks one point: a line down to its row, and a ring around each of its values. */
+  #drawChoice(pen: Pen, row: number, color: string): void {
+    const area = this.#area;
+    if (row < 0 || !contains(area, row)) return;
+    const x = area.x(row);
+    pen.lineWidth = 1;
+    pen.globalAlpha = 0.55;
+    upright(pen, x, area.height - 24, color);
+    pen.globalAlpha = 1;
+    for (const { numbers } of area.errors.series) {
+      const y = area.y(numbers[row]);
+      if (Number.isNaN(y)) continue;
+      pen.beginPath();
+      circle(pen, x, y, 5);
+      pen.strokeStyle = this.theme.background;
+      pen.lineWidth = 4;
+      pen.stroke();
+      pen.strokeStyle = color;
+      pen.lineWidth = 2;
+      pen.stroke();
+    }
   }
 
   #drawPicture(pen: Pen, title: string, scale: number): void {
@@ -203,104 +156,60 @@ export class ErrorPlot {
     pen.fillRect(0, 0, area.width, area.height + CAPTION);
     drawCaption(pen, area, title, this.#metric, look);
     pen.setTransform(scale, 0, 0, scale, 0, scale * CAPTION);
-    drawErrors(pen, area, this.#options.first, look);
+    drawErrors(pen, area, this.options.first, look);
   }
 
   // ---------------------------------------------------------------- choosing
 
-  #describe(): void {
-    const row = this.#chosenRow;
-    this.#plot.setAttribute("aria-valuemax", String(Math.max(1, this.#errors.count)));
-    this.#plot.setAttribute("aria-valuenow", String(Math.max(1, row + 1)));
-    this.#plot.setAttribute("aria-valuetext", row < 0 ? "no point chosen" : this.#options.describe(row));
+  protected override get reach(): readonly [number, number] {
+    return [this.#area.left, this.#area.right];
   }
 
-  #pick(row: number): void {
-    if (row < 0 || row === this.#chosenRow) return;
-    this.choose(row);
-    this.#options.onChoose(row);
+  protected override rowNear(x: number, y: number): number {
+    return this.#area.rowNear(x, y);
   }
 
-  #hover(row: number, [x, y]: readonly [number, number]): void {
-    const tooltip = this.#tooltip;
-    this.#hoveredRow = row;
-    tooltip.hidden = row < 0;
-    if (row >= 0) {
-      tooltip.replaceChildren(...this.#options.tooltip(row));
-      placeTooltip(tooltip, x, y, this.#area.width, this.#area.height);
-    }
-    this.#schedule();
+  protected override zoomTo(from: number, to: number): void {
+    this.#zoom(this.#area.rowAt(from), this.#area.rowAt(to));
   }
 
-  #listenPointer(signal: AbortSignal): void {
-    const plot = this.#plot;
-    const at = (event: MouseEvent): [number, number] => {
-      const box = plot.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
-    on(plot, "pointermove", signal, (event) => {
-      const place = at(event);
-      const drag = this.#drag;
-      if (drag === null) this.#hover(this.#area.rowNear(...place), place);
-      else {
-        drag.to = Math.max(this.#area.left, Math.min(this.#area.right, place[0]));
-        if (Math.abs(drag.to - drag.from) > SLOP) this.#hover(-1, place);
-      }
-    });
-    on(plot, "pointerleave", signal, () => this.#hover(-1, [0, 0]));
-    on(plot, "pointerdown", signal, (event) => {
-      if (event.button !== 0) return;
-      const [x] = at(event);
-      this.#drag = { from: x, to: x };
-      plot.setPointerCapture(event.pointerId);
-    });
-    const endDrag = (event: PointerEvent): void => {
-      if (this.#drag === null) return;
-      const [from, to] = [this.#drag.from, this.#drag.to].sort((a, b) => a - b);
-      this.#drag = null;
-      this.#schedule();
-      if (event.type !== "pointerup") return;
-      if (to - from > SLOP) this.#zoom(this.#area.rowAt(from), this.#area.rowAt(to));
-      else this.#pick(this.#area.rowNear(...at(event)));
-    };
-    on(plot, "pointerup", signal, endDrag);
-    on(plot, "pointercancel", signal, endDrag);
-    on(plot, "dblclick", signal, () => this.#zoom());
+  protected override showAll(): void {
+    this.#zoom();
   }
 
-  #listenKeys(signal: AbortSignal): void {
-    const step = (by: number): void => {
+  protected override scale(factor: number): void {
+    const { from, to } = this.#span;
+    const middle = this.chosenRow < 0 ? (from + to) / 2 : this.chosenRow;
+    const half = ((to - from) / 2) * factor;
+    this.#zoom(middle - half, middle + half);
+  }
+
+  protected override pick(row: number): void {
+    if (row >= 0) super.pick(row);
+  }
+
+  protected override keys(): Readonly<Record<string, () => void>> {
+    const step = (by: number) => (): void => {
       const last = this.#errors.count - 1;
-      if (last >= 0) this.#pick(Math.max(0, Math.min(last, this.#chosenRow < 0 ? 0 : this.#chosenRow + by)));
+      if (last >= 0) this.pick(Math.max(0, Math.min(last, this.chosenRow < 0 ? 0 : this.chosenRow + by)));
     };
     const page = (): number => Math.ceil(this.#errors.count / 20);
-    const scale = (factor: number): void => {
-      const { from, to } = this.#span;
-      const middle = this.#chosenRow < 0 ? (from + to) / 2 : this.#chosenRow;
-      const half = ((to - from) / 2) * factor;
-      this.#zoom(middle - half, middle + half);
-    };
-    const keys: Readonly<Record<string, () => void>> = {
-      ArrowRight: () => step(1),
-      ArrowUp: () => step(1),
-      ArrowLeft: () => step(-1),
-      ArrowDown: () => step(-1),
-      PageDown: () => step(-page()),
-      PageUp: () => step(page()),
-      Home: () => this.#pick(Math.min(0, this.#errors.count - 1)),
-      End: () => this.#pick(this.#errors.count - 1),
-      Enter: () => this.#pick(this.#options.first),
-      "+": () => scale(0.5),
-      "=": () => scale(0.5),
-      "-": () => scale(2),
-      "0": () => this.#zoom(),
+    return {
+      ArrowRight: step(1),
+      ArrowUp: step(1),
+      ArrowLeft: step(-1),
+      ArrowDown: step(-1),
+      PageDown: () => step(-page())(),
+      PageUp: () => step(page())(),
+      Home: () => this.pick(Math.min(0, this.#errors.count - 1)),
+      End: () => this.pick(this.#errors.count - 1),
+      Enter: () => this.pick(this.options.first),
       Escape: () => this.#zoom(),
     };
-    onKeys(this.#plot, keys, signal);
   }
 }
 
-export interface Series {
+interface Series {
   readonly kind: ErrorKind;
   /** by row; NaN for none, infinite where only one side is NaN or infinite */
   readonly numbers: Float64Array;
@@ -316,7 +225,7 @@ export interface ErrorSeries {
 }
 
 /** The rows in view, ends included; fractions let a view slide. */
-export interface Span {
+interface Span {
   readonly from: number;
   readonly to: number;
 }
@@ -446,7 +355,7 @@ export function spanOf(count: number, from = 0, to = count - 1): Span {
   return { from: start, to: start + wide };
 }
 
-export interface Style {
+interface Style {
   readonly theme: Theme;
   /** color of isolated errors */
   readonly isolated: string;
@@ -456,7 +365,7 @@ export interface Style {
 const DOTS = 400;
 const FONT = 10.5;
 
-export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Style): void {
+function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Style): void {
   const { errors, left, right, bottom, height } = area;
   pen.lineWidth = 1;
   pen.font = `${FONT}px ${theme.font}`;
@@ -507,11 +416,11 @@ function upright(pen: Pen, x: number, to: number, color: string): void {
 }
 
 /** Pixels that the text above an exported plot takes. */
-export const CAPTION = 58;
+const CAPTION = 58;
 const EDGE = 14;
 
 /** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
-export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Style): void {
+function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Style): void {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   pen.fillStyle = theme.text;
@@ -549,37 +458,9 @@ function wrap(pen: Pen, text: string, width: number): string[] {
     else lines.push(word);
   }
   const [first, ...moreLines] = lines;
-  return (moreLines.length === 0 ? [first] : [first, moreLines.join(" ")]).map((line) => shorten(pen, line, width));
-}
-
-function shorten(pen: Pen, text: string, width: number): string {
-  let length = text.length;
-  while (length > 1 && pen.measureText(length < text.length ? `${text.slice(0, length)}…` : text).width > width) {
-    length = Math.floor(length * 0.94);
-  }
-  return length < text.length ? `${text.slice(0, length)}…` : text;
-}
-
-/** Marks one point: a line down to its row, and a ring around each of its values. */
-export function drawChoice(pen: Pen, area: PlotArea, row: number, color: string, theme: Theme): void {
-  if (row < 0 || !contains(area, row)) return;
-  const x = area.x(row);
-  pen.lineWidth = 1;
-  pen.globalAlpha = 0.55;
-  upright(pen, x, area.height - 24, color);
-  pen.globalAlpha = 1;
-  for (const { numbers } of area.errors.series) {
-    const y = area.y(numbers[row]);
-    if (Number.isNaN(y)) continue;
-    pen.beginPath();
-    circle(pen, x, y, 5);
-    pen.strokeStyle = theme.background;
-    pen.lineWidth = 4;
-    pen.stroke();
-    pen.strokeStyle = color;
-    pen.lineWidth = 2;
-    pen.stroke();
-  }
+  return (moreLines.length === 0 ? [first] : [first, moreLines.join(" ")]).map((line) =>
+    elide(line, width, 12, true, (text) => pen.measureText(text).width),
+  );
 }
 
 function contains({ span }: PlotArea, row: number): boolean {
@@ -677,8 +558,6 @@ function drawDots(pen: Pen, area: PlotArea, { kind, numbers }: Series, color: st
 /** Returns the rows in view. */
 function rowsIn({ span }: PlotArea, count: number): number[] {
   const first = Math.max(0, Math.ceil(span.from));
-  return Array.from(
-    { length: Math.max(0, Math.min(count - 1, Math.floor(span.to)) - first + 1) },
-    (_, at) => first + at,
-  );
+  const length = Math.max(0, Math.min(count - 1, Math.floor(span.to)) - first + 1);
+  return Array.from({ length }, (_, at) => first + at);
 }

@@ -43,24 +43,18 @@ export function histogram(
     const count = counts.slice(at, at + barSize).reduce((sum, part) => sum + part, 0);
     bars.push({ count, from: edges[at], to: edges[Math.min(at + barSize, counts.length)] });
   }
-  const { max, steep, part } = heights(
-    bars.map(({ count }) => count),
-    scale === "fitting",
-  );
+  const barCounts = bars.map(({ count }) => count);
+  const { max, steep, part } = heights(barCounts, scale === "fitting");
   const [first, last] = [edges[0], edges[edges.length - 1]];
   const zero = -first / (last - first);
   const digits = valueText(first) === valueText(last) && first !== last ? 8 : 4;
   const end = (x: number): string => formatNumber(x, digits);
+  const label = `Histogram from ${end(first)} to ${end(last)}, at most ${integer(max)} in a bar`;
+  const tallest = `tallest bar: ${countOf(max, "value")}${steep ? ", heights logarithmic" : ""}`;
   return el(
     "div.onnx-nb-histogram",
-    {
-      role: "img",
-      "aria-label": `Histogram from ${end(first)} to ${end(last)}, at most ${integer(max)} in a bar`,
-    },
-    el(
-      "div.onnx-nb-dim.onnx-nb-tallest",
-      `tallest bar: ${countOf(max, "value")}${steep ? ", heights logarithmic" : ""}`,
-    ),
+    { role: "img", "aria-label": label },
+    el("div.onnx-nb-dim.onnx-nb-tallest", tallest),
     el(
       "div.onnx-nb-bars",
       ...bars.map(({ count, from, to }) =>

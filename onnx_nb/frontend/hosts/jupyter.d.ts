@@ -5,9 +5,8 @@ export interface Signal<S, T> {
 }
 
 export interface LuminoWidget {
-  id: string;
   readonly node: HTMLElement;
-  readonly title: { caption: string; icon: unknown };
+  readonly title: { icon: unknown };
   readonly isDisposed: boolean;
   readonly disposed: Signal<LuminoWidget, void>;
   addClass(name: string): void;
@@ -22,7 +21,6 @@ export interface Panel extends LuminoWidget {
 /** Metadata of a file. */
 export interface Contents {
   readonly name: string;
-  readonly path: string;
   readonly size?: number;
   readonly last_modified: string;
   /** of a folder */
@@ -48,14 +46,14 @@ export interface Kernel {
   readonly id: string;
   readonly name: string;
   requestExecute(content: object): {
-    readonly done: Promise<{ content: { status: string; user_expressions?: Readonly<Record<string, Evaluated>> } }>;
+    readonly done: Promise<{ content: { user_expressions?: Readonly<Record<string, Evaluated>> } }>;
   };
 }
 
 export interface SessionContext {
   /** Starts a kernel or finds the one that runs; returns whether a person has to choose one. */
   initialize(): Promise<boolean>;
-  readonly session: { readonly id: string; readonly kernel: Kernel | null } | null;
+  readonly session: { readonly kernel: Kernel | null } | null;
   readonly kernelChanged: Signal<SessionContext, unknown>;
   readonly statusChanged: Signal<SessionContext, string>;
   kernelPreference: { readonly shutdownOnDispose?: boolean };
@@ -68,10 +66,6 @@ export interface Context {
   readonly ready: Promise<void>;
   readonly sessionContext: SessionContext;
   readonly pathChanged: Signal<Context, string>;
-}
-
-export interface DocumentModel {
-  readonly collaborative: boolean;
 }
 
 export interface Dialogs {
@@ -87,9 +81,7 @@ export interface Application {
   };
   readonly serviceManager: {
     readonly contents: ContentsManager;
-    readonly sessions: {
-      running(): Iterable<{ readonly id: string; readonly kernel: { readonly id: string } | null }>;
-    };
+    readonly sessions: { running(): Iterable<{ readonly kernel: { readonly id: string } | null }> };
   };
 }
 
@@ -114,6 +106,15 @@ export interface DocumentWidget extends LuminoWidget {
   readonly context: Context;
 }
 
+interface WidgetTracker {
+  add(widget: LuminoWidget): Promise<void>;
+  save(widget: LuminoWidget): Promise<void>;
+}
+
+interface WidgetFactory {
+  readonly widgetCreated: Signal<unknown, DocumentWidget>;
+}
+
 /** The modules by name. */
 export interface Modules {
   "@jupyterlab/application": { readonly ILayoutRestorer: unknown };
@@ -126,12 +127,7 @@ export interface Modules {
       readonly createKernelStatusItem: (session: SessionContext) => LuminoWidget;
       readonly createSpacerItem: () => LuminoWidget;
     };
-    readonly WidgetTracker: new (options: {
-      namespace: string;
-    }) => {
-      add(widget: LuminoWidget): Promise<void>;
-      save(widget: LuminoWidget): Promise<void>;
-    };
+    readonly WidgetTracker: new (options: { namespace: string }) => WidgetTracker;
     readonly Notification: {
       emit(message: string, type: "in-progress", options: { autoClose: false }): string;
       dismiss(id: string): void;
@@ -140,15 +136,8 @@ export interface Modules {
   };
   "@jupyterlab/coreutils": { readonly PageConfig: { getOption(name: string): string } };
   "@jupyterlab/docregistry": {
-    readonly ABCWidgetFactory: abstract new (
-      options: object,
-    ) => {
-      readonly widgetCreated: Signal<unknown, DocumentWidget>;
-    };
-    readonly DocumentModel: new (options: {
-      languagePreference: string;
-      collaborationEnabled: boolean;
-    }) => DocumentModel;
+    readonly ABCWidgetFactory: abstract new (options: object) => WidgetFactory;
+    readonly DocumentModel: new (options: { languagePreference: string; collaborationEnabled: boolean }) => object;
     readonly DocumentWidget: new (options: { content: LuminoWidget; context: Context }) => DocumentWidget;
   };
   "@jupyterlab/rendermime": { readonly IRenderMimeRegistry: unknown };

@@ -140,7 +140,8 @@ export class DocumentView {
       return null;
     }
     this.#path = reply.file;
-    this.#clear();
+    this.#notice.replaceChildren();
+    for (const shownWidget of [...this.#panel.widgets]) shownWidget.dispose();
     this.#panel.addWidget(luminoWidget);
     return null;
   }
@@ -219,19 +220,12 @@ export class DocumentView {
     }
   }
 
-  #clear(): void {
-    this.#notice.replaceChildren();
-    for (const widget of [...this.#panel.widgets]) widget.dispose();
-  }
-
   /** Keeps a kernel that another document uses, too, from being shut down with this tab, which is about to close. */
   spareKernel(): void {
     const { sessionContext } = this.#context;
     const kernel = sessionContext.session?.kernel?.id;
-    const uses = [...this.#jupyter.app.serviceManager.sessions.running()].filter(
-      (session) => session.kernel?.id === kernel,
-    );
-    if (uses.length < 2) return;
+    const sessions = [...this.#jupyter.app.serviceManager.sessions.running()];
+    if (sessions.filter((session) => session.kernel?.id === kernel).length < 2) return;
     sessionContext.kernelPreference = { ...sessionContext.kernelPreference, shutdownOnDispose: false };
   }
 

@@ -45,17 +45,15 @@ function failureOf({ ename, evalue, traceback }: Evaluated, python: string): Not
   const missing = /^No module named '([\w.]+)'/.exec(evalue ?? "")?.[1];
   const command = `${python === "" ? "python" : python} ${INSTALL}`;
   const now = "Run this in a terminal on the kernel's machine, then restart the kernel; or choose another kernel.";
-  if (missing === "onnx_nb") {
-    return { what: "onnx_nb is not installed where the kernel runs.", now, command, actions: ["restart", "choose"] };
-  }
+  const actions = ["restart", "choose"] as const;
+  if (missing === "onnx_nb") return { what: "onnx_nb is not installed where the kernel runs.", now, command, actions };
   if (missing?.startsWith("onnx_nb.")) {
-    const what = "onnx_nb is older where the kernel runs than where JupyterLab runs.";
-    return { what, now, command, actions: ["restart", "choose"] };
+    return { what: "onnx_nb is older where the kernel runs than where JupyterLab runs.", now, command, actions };
   }
   const what = `The kernel could not show the model: ${ename}: ${evalue}`;
   // biome-ignore lint/suspicious/noControlCharactersInRegex: colors of a terminal
   const details = (traceback ?? []).join("\n").replace(/\x1b\[[\d;]*m/g, "");
-  return { what, now: "Try again in a fresh kernel.", details, actions: ["restart", "choose"] };
+  return { what, now: "Try again in a fresh kernel.", details, actions };
 }
 
 const NOT_PYTHON: Notice = {
@@ -99,11 +97,8 @@ export function missingFile(name: string): Notice {
 }
 
 export function changed(name: string): Notice {
-  return {
-    what: `${name} has changed since it was opened.`,
-    now: "Open it again to see the change.",
-    actions: ["again"],
-  };
+  const what = `${name} has changed since it was opened.`;
+  return { what, now: "Open it again to see the change.", actions: ["again"] };
 }
 
 /** Return the notice of an error on the page. */

@@ -9,10 +9,7 @@ import { BORDER, type ScopeGraph, scopesOf } from "../scene/scopegraph.ts";
 import type { Arrangement, Cache, DividableLayout } from "./cache.ts";
 import { type Graph, type Layout, PORTS } from "./graph.ts";
 
-/**
- * Pixels of padding around the content of an open scope; `title` is the height of its title strip. No line enters at
- * the toggle.
- */
+/** Pixels of padding around the content of an open scope and its title strip; no line enters at the toggle. */
 const PAD = { side: 12, toggle: 28, title: 32, end: 12, beforePorts: 15, afterPorts: 0 } as const;
 /** Pixels: maximum width of the text on an edge and at a stub. */
 export const EDGE_TEXT = { type: 170, brief: 92, name: 110, height: 12 } as const;

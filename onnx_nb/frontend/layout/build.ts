@@ -3,24 +3,28 @@
  * parents; equal scopes share one layout through the cache. The layouts are assembled from the root inward.
  */
 
-import { type Columns, itemsBy, type Target } from "../protocol/columns.ts";
+import { type Columns, itemsBy, type Rows, rowOf, runToEnd, type Target } from "../protocol/columns.ts";
 import type { Direction } from "../protocol/host.ts";
 import type { Measure } from "../scene/labels.ts";
-import { BOX, type Boxes, type Edges, type Label, type OpenScopes, type Rect, type Scene } from "../scene/scene.ts";
+import {
+  BOX,
+  type Boxes,
+  type Edges,
+  type Label,
+  type OpenScopes,
+  type Rect,
+  type Scene,
+  type Size,
+} from "../scene/scene.ts";
 import { BORDER } from "../scene/scopegraph.ts";
 import { arrangeAll, EDGE_TEXT, edgeText, nameText, spokenFor } from "./arrange.ts";
 import { type Arrangement, Cache } from "./cache.ts";
 import { STUB } from "./graph.ts";
 
-export interface Options {
+interface Options {
   readonly direction?: Direction;
   /** px that the scene should fit; open scopes that do not are folded to pages */
   readonly room?: Size | undefined;
-}
-
-interface Size {
-  readonly w: number;
-  readonly h: number;
 }
 
 export function createCache(): Cache {
@@ -35,13 +39,6 @@ export function buildScene(
   options: Options = {},
 ): Scene {
   return runToEnd(sceneInParts(columns, open, measure, cache, options));
-}
-
-function runToEnd<T>(parts: Generator<number, T>): T {
-  for (;;) {
-    const { done, value } = parts.next();
-    if (done === true) return value;
-  }
 }
 
 /** Scopes added between two yields. */
@@ -142,7 +139,7 @@ class BuiltScene implements Scene {
   readonly #ofScope: Int32Array;
   /** value → pill of an input, −1 − value → pill of an output */
   readonly #ofPill = new Map<number, number>();
-  #edgesByValue: ReturnType<typeof itemsBy> | undefined;
+  #edgesByValue: Rows | undefined;
   #nextBox = 0;
   #nextEdge = 0;
   #nextPoint = 0;
@@ -400,8 +397,7 @@ class BuiltScene implements Scene {
 
   edgesOf(value: number): Uint32Array {
     this.#edgesByValue ??= itemsBy(this.edges.value, this.#columns.valueCount);
-    const { ptr, items } = this.#edgesByValue;
-    return items.subarray(ptr[value], ptr[value + 1]);
+    return rowOf(this.#edgesByValue, value);
   }
 
   boxesOfValue(value: number): { readonly producer: number; readonly consumers: readonly number[] } {

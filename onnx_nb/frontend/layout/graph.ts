@@ -42,9 +42,7 @@ export interface Layout {
   readonly outX: Float64Array;
   /** sink → x of its port */
   readonly inX: Float64Array;
-  /**
-   * longest path onward from a port of the upper border (per hyperedge) and up to one of the lower border (per sink)
-   */
+  /** longest path onward from a port of the upper border (by hyperedge), or up to one of the lower border (by sink) */
   readonly entryWay: Float64Array;
   readonly exitWay: Float64Array;
   /** sink k has the points line[2·linePtr[k]] … line[2·linePtr[k+1] − 1] */
@@ -59,8 +57,5 @@ export interface Layout {
   readonly labelY: Float64Array;
 }
 
-/**
- * Pixels: minimum and maximum length of a stub's tail, and the position of its name: above the tail, starting `lead` to
- * its left.
- */
+/** Pixels: least and greatest length of a stub's tail; its name is above the tail, from `lead` to the left of it. */
 export const STUB = { length: 14, most: 200, above: 3, lead: 6 } as const;

@@ -3,7 +3,7 @@
  * A label that finds no room asks for more between two rows.
  */
 
-import { itemsBy } from "../protocol/columns.ts";
+import { append, itemsBy } from "../protocol/columns.ts";
 import { type Graph, STUB } from "./graph.ts";
 import type { Layers } from "./order.ts";
 
@@ -38,10 +38,7 @@ export interface LabelPlaces {
 const SPACE = { beside: 7, box: 3, line: 2, start: 3, end: 5 } as const;
 /** Pixels that a label may extend to the left of all boxes at no cost, and at most. */
 export const OUTSIDE = { free: 4, most: 120 } as const;
-/**
- * Cost of covering a line of another tensor, a line of its own, of a more distant row, and of a place to the left of
- * all boxes.
- */
+/** Cost of covering a line of another tensor or its own, of a more distant row, and of a place left of all boxes. */
 const COST = { line: 1, own: 0.35, further: 0.3, outside: 0.6, order: 0.1 } as const;
 /** Lines in a gap beyond which labels ignore them. */
 const MAX_LINES = 400;
@@ -108,7 +105,7 @@ class Gaps {
   readonly #lowerX: Float64Array;
   readonly #gaps = new Map<number, Gap>();
   /** row → names and tails of the stubs that end at the row below */
-  readonly #stubs: (Room[] | undefined)[] = [];
+  readonly #stubs = new Map<number, Room[]>();
 
   constructor(graph: Graph, layers: Layers, placement: Placement) {
     this.#graph = graph;
@@ -133,10 +130,9 @@ class Gaps {
         const row = rank[layers.to[k]];
         const end = placement.rows.top[row];
         const px = inX[k];
-        const list = this.#stubs[row - 1] ?? [];
-        if (layers.stub[k] === 1) list.push(nameRoom(graph, e, px, end, placement.tails[k]));
-        list.push({ left: px - 4, right: px + 4, top: end - placement.tails[k], bottom: end });
-        this.#stubs[row - 1] = list;
+        const tail = { left: px - 4, right: px + 4, top: end - placement.tails[k], bottom: end };
+        if (layers.stub[k] === 1) append(this.#stubs, row - 1, nameRoom(graph, e, px, end, placement.tails[k]));
+        append(this.#stubs, row - 1, tail);
       }
     }
   }
@@ -257,7 +253,7 @@ class Gaps {
         tallBoxes: this.#boxes(row, true),
         first: ptr[row],
         last: isCrowded ? ptr[row] : ptr[row + 1],
-        labelRooms: this.#stubs[row] ?? [],
+        labelRooms: this.#stubs.get(row) ?? [],
       };
       this.#gaps.set(row, gap);
     }

@@ -3,11 +3,11 @@
  * (place.ts), labels (labels.ts), ports and lines. Deterministic; coordinates are px, flow runs down from y = 0.
  */
 
-import { itemsBy } from "../protocol/columns.ts";
+import { append, itemsBy, rowOf } from "../protocol/columns.ts";
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
 import { type LabelPlaces, nameRoom, OUTSIDE, type Placement, placeLabels, type RowExtents } from "./labels.ts";
 import { crossedBoxes, type Layers, layer } from "./order.ts";
-import { halfWidth, type Places, place } from "./place.ts";
+import { halfWidth, lowerOffset, type Places, place } from "./place.ts";
 import { assignRanks, spansOf } from "./rank.ts";
 
 export function layeredLayout(graph: Graph): Layout {
@@ -98,24 +98,18 @@ function placeBoxes(graph: Graph, layers: Layers, { top, bottom, height }: Stack
   });
 }
 
-/**
- * Returns the length of every stub's tail: names are above the tails, and where ports are close, tails grow from right
- * to left so that no tail crosses a name.
- */
+/** Returns the length of each stub's tail: of close ports, tails grow from right to left, and none crosses a name. */
 function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Array {
   const tails = new Float64Array(graph.sink.length);
-  const inRow: { k: number; e: number }[][] = [];
+  const stubs = new Map<number, { k: number; e: number }[]>();
   for (let e = 0; e < graph.source.length; e++) {
     for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
       if (layers.stub[k] === 0) continue;
       tails[k] = STUB.length;
-      const row = inRow[layers.rank[layers.to[k]]] ?? [];
-      row.push({ k, e });
-      inRow[layers.rank[layers.to[k]]] = row;
+      append(stubs, layers.rank[layers.to[k]], { k, e });
     }
   }
-  for (const row of inRow) {
-    if (row === undefined || row.length < 2) continue;
+  for (const row of stubs.values()) {
     row.sort((a, b) => inX[b.k] - inX[a.k] || b.k - a.k);
     row.forEach(({ k, e }, index) => {
       const { left, right } = nameRoom(graph, e, inX[k], 0, 0);
@@ -154,7 +148,7 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
   ): void => {
     const rows = itemsBy(keys, boxes);
     for (let box = 0; box < boxes; box++) {
-      const members = Array.from(rows.items.subarray(rows.ptr[box], rows.ptr[box + 1]));
+      const members = Array.from(rowOf(rows, box));
       if (members.length === 0) continue;
       const left = x[box] - graph.width[box] / 2;
       if (ports[box] === PORTS.FIXED) {
@@ -189,7 +183,7 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
   for (let s = 0; s < layers.segments; s++) {
     const e = layers.segmentEdge[s];
     if (layers.upper[s] !== layers.from[e]) continue;
-    sum[e] += lowerX(graph, layers, x, s);
+    sum[e] += x[layers.lower[s]] + lowerOffset(graph, layers, s);
     ends[e]++;
   }
   for (let e = 0; e < source.length; e++) {
@@ -212,14 +206,6 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
   spread(sink, graph.inSlot, graph.inOffset, inX, 0.7);
   for (let k = 0; k < sink.length; k++) if (sink[k] < 0) inX[k] = x[layers.to[k]];
   return { outX, inX };
-}
-
-function lowerX(graph: Graph, layers: Layers, x: Float64Array, s: number): number {
-  const w = layers.lower[s];
-  const k = layers.segmentSink[s];
-  if (w < layers.boxes && k >= 0 && graph.ports[w] === PORTS.FIXED)
-    return x[w] - graph.width[w] / 2 + graph.inOffset[k];
-  return x[w];
 }
 
 /** Moves positions as little as possible until they are `gap` apart within [low, high]; straight lines move last. */

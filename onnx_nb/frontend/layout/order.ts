@@ -3,14 +3,11 @@
  * neighbors remove crossings. A tensor with many readers has one chain, from which each reader branches off.
  */
 
-import { itemsBy, type Rows } from "../protocol/columns.ts";
+import { itemsBy, type Rows, rowOf } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
 import { MAX_LINE_READERS, type Ranking } from "./rank.ts";
 
-/**
- * Vertices in this order: boxes, the further rows of tall boxes, ports on the upper border, ports on the lower border,
- * dummies.
- */
+/** Vertices in this order: boxes, further rows of tall boxes, ports on the upper border, on the lower one, dummies. */
 export interface Layers {
   readonly count: number;
   readonly boxes: number;
@@ -230,10 +227,7 @@ class Builder {
   }
 }
 
-/**
- * Finds lines that are drawn as stubs: those without a producer, those to distant readers of a tensor with many, and
- * the longest ones if dummies would outnumber the boxes many times.
- */
+/** Finds lines drawn as stubs: without a producer, to distant readers of many, and the longest if dummies abound. */
 function findStubs(graph: Graph, ranking: Ranking, startRow: Int32Array, endRow: Int32Array): Uint8Array {
   const { source, sink, ptr } = graph;
   const stub = new Uint8Array(sink.length);
@@ -276,7 +270,7 @@ function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Ar
   const spread = (keys: Int32Array, slots: Int32Array, offsets: Float64Array, result: Float64Array): void => {
     const rows = itemsBy(keys, boxes);
     for (let box = 0; box < boxes; box++) {
-      const members = rows.items.subarray(rows.ptr[box], rows.ptr[box + 1]);
+      const members = rowOf(rows, box);
       if (ports[box] === PORTS.FIXED) for (const member of members) result[member] = offsets[member] / width[box];
       else if (ports[box] === PORTS.ORDERED && members.length > 1) {
         const inOrder = Array.from(members).sort((a, b) => slots[a] - slots[b]);
@@ -347,10 +341,7 @@ function number({ rows, rowPtr, order, pos }: Layers): void {
   for (let r = 0; r < rows; r++) for (let at = rowPtr[r]; at < rowPtr[r + 1]; at++) pos[order[at]] = at - rowPtr[r];
 }
 
-/**
- * Orders each row depth first, which keeps connected vertices together: from above or from below, to either side.
- * Vertices with a number below `limit` come first.
- */
+/** Orders each row depth first, so that connected vertices stay together; those below `limit` come first. */
 function orderRows(layers: Layers, fromBelow: boolean, isMirrored: boolean, limit = 0): void {
   const { count, rank, order, pos, rowPtr, lower, upper } = layers;
   const ahead = fromBelow ? layers.up : layers.down;
@@ -393,22 +384,13 @@ function sift(layers: Layers): boolean {
     if (size < 3 || size > 60) continue;
     for (const v of order.slice(start, start + size)) {
       const from = pos[v];
-      let to = from;
-      let maxGain = 0;
-      let gain = 0;
-      for (let at = from + 1; at < size; at++) {
-        gain += gainOf(layers, v, order[start + at]);
-        if (gain > maxGain) {
-          maxGain = gain;
-          to = at;
-        }
-      }
-      gain = 0;
-      for (let at = from - 1; at >= 0; at--) {
-        gain += gainOf(layers, order[start + at], v);
-        if (gain > maxGain) {
-          maxGain = gain;
-          to = at;
+      let [to, maxGain] = [from, 0];
+      for (const step of [1, -1]) {
+        let gain = 0;
+        for (let at = from + step; at >= 0 && at < size; at += step) {
+          const passed = order[start + at];
+          gain += step > 0 ? gainOf(layers, v, passed) : gainOf(layers, passed, v);
+          if (gain > maxGain) [to, maxGain] = [at, gain];
         }
       }
       if (to === from) continue;

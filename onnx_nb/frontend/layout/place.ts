@@ -3,7 +3,7 @@
  * vertical blocks, as in Brandes & Köpf; blocks then settle where their tensors pull them, at a distance in every row.
  */
 
-import { itemsBy } from "../protocol/columns.ts";
+import { append, itemsBy } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
 import type { Layers } from "./order.ts";
 
@@ -41,11 +41,8 @@ export function halfWidth(graph: Graph, layers: Layers, v: number): number {
   return layers.box[v] >= 0 ? graph.width[layers.box[v]] / 2 : 3;
 }
 
-/**
- * Returns the offset from the middle where segment s leaves its upper vertex (or meets its lower one); nonzero only for
- * fixed ports.
- */
-export function upperOffset(graph: Graph, layers: Layers, s: number): number {
+/** Returns where segment s leaves its upper vertex (or meets its lower one), from the middle; 0 but for fixed ports. */
+function upperOffset(graph: Graph, layers: Layers, s: number): number {
   const box = layers.box[layers.upper[s]];
   const e = layers.segmentEdge[s];
   if (box < 0 || e < 0 || graph.ports[box] !== PORTS.FIXED) return 0;
@@ -225,10 +222,7 @@ function weightOf(graph: Graph, layers: Layers, v: number): number {
   return v < layers.boxes ? graph.weight[v] : 0;
 }
 
-/**
- * For each box and port the line on which its path continues (or arrives), −1 for none; tied: two in the middle are
- * equal.
- */
+/** For each box and port the line on which its path goes on (or arrives), −1 for none; tie: the middle two equal. */
 interface Choice {
   readonly line: Int32Array;
   readonly isTie: Uint8Array;
@@ -247,11 +241,7 @@ function choose(
   const line = new Int32Array(layers.count).fill(-1);
   const isTie = new Uint8Array(layers.count);
   const rows = new Map<number, number[]>();
-  for (let i = 0; i < lines.count; i++) {
-    const row = rows.get(starts[i]);
-    if (row === undefined) rows.set(starts[i], [i]);
-    else row.push(i);
-  }
+  for (let i = 0; i < lines.count; i++) append(rows, starts[i], i);
   const place = (i: number): number =>
     downward ? layers.pos[layers.lower[lines.first[i]]] : layers.pos[layers.upper[lines.last[i]]];
   const hasDummies = (i: number): boolean => lines.first[i] !== lines.last[i];
@@ -315,10 +305,7 @@ function toBlocks(graph: Graph, layers: Layers, below: Int32Array, leaves: Spine
   return { count, of, offset };
 }
 
-/**
- * Block `right[c]` is at least `apart[c]` to the right of block `left[c]`; sorted so that left blocks are settled
- * first.
- */
+/** Block `right[c]` is at least `distance[c]` to the right of block `left[c]`; left blocks are settled first. */
 interface Constraints {
   readonly left: Int32Array;
   readonly right: Int32Array;
@@ -360,9 +347,7 @@ function goesOn(layers: Layers, v: number): boolean {
   return box >= 0 && layers.foot[box] !== v;
 }
 
-/**
- * Returns how far labels of a box's outputs reach right of its middle; a free port may be this fraction off the middle.
- */
+/** Returns how far labels of a box's outputs reach right of its middle. */
 function labelReach({ source, labelWidth, width, ports, outOffset }: Graph): Float64Array {
   const reach = new Float64Array(width.length);
   for (let e = 0; e < source.length; e++) {
@@ -375,6 +360,7 @@ function labelReach({ source, labelWidth, width, ports, outOffset }: Graph): Flo
   return reach;
 }
 
+/** Part of half a box's width that a free port may be off the middle. */
 const OFF_MIDDLE = 0.6;
 
 /** Sorts constraints by the topological order of their left blocks. Blocks do not cross, so there is one. */

@@ -253,10 +253,7 @@ function minimizeLength(graph: Graph, backward: Uint8Array, rank: Int32Array, sp
   for (let box = 0; box < boxes; box++) rank[box] = place[box] - place[boxes];
 }
 
-/**
- * Creates vertices: boxes, the upper border, the lower border, and one for each tensor with several readers, as low as
- * its lowest reader.
- */
+/** Creates vertices: boxes, both borders, and one for each tensor with several readers, as low as its lowest reader. */
 function distancesOf(graph: Graph, backward: Uint8Array, span: Int32Array): Distances & { readonly count: number } {
   const { source, sink, ptr } = graph;
   const boxes = graph.width.length;

@@ -250,7 +250,7 @@ describe("the panel of a comparison", () => {
   it("steps through the points of the plot by keyboard, and announces them", () => {
     const told: string[] = [];
     show(pointsOf(), { onChoose: (name) => told.push(name) });
-    expect(plot().getAttribute("aria-valuetext")).toBe("no point chosen");
+    expect(plot().getAttribute("aria-valuetext")).toBe("nothing chosen");
     for (const key of ["Home", "ArrowRight", "End", "Enter"]) press(key);
     expect(told).toEqual(["a", "b", "d", EVIL]);
     expect(plot().getAttribute("aria-valuetext")).toBe(`${EVIL}, Linear, isolated 1.0e−2, cumulative 1.0e−2`);

@@ -1,11 +1,9 @@
 /** Statistics and histograms of many tensors, as packed by `analysis/view/result_columns.py`. */
 
-import { type Pack, PackedTable } from "./codec.ts";
+import { PackedTable } from "./codec.ts";
 import type { StatisticsReply } from "./wire.ts";
 
-export class Digest extends PackedTable {
-  /** metadata that came with them */
-  readonly meta: Readonly<Record<string, unknown>>;
+export class Digest extends PackedTable<Readonly<Record<string, unknown>>> {
   readonly count = this.column("name").length;
   readonly names: readonly string[] = Array.from({ length: this.count }, (_, row) => this.text("name", row));
   /** number of the tensor in the graph, −1 for none */
@@ -19,11 +17,6 @@ export class Digest extends PackedTable {
   readonly #ptr = this.column("ptr", Uint32Array);
   readonly #bins = this.column("bins", Float64Array);
   readonly #rowOf = new Map(Array.from(this.value, (value, row) => [value, row]));
-
-  constructor(pack: Pack) {
-    super(pack);
-    this.meta = pack.meta as Readonly<Record<string, unknown>>;
-  }
 
   /** Returns whether a tensor has any numbers. */
   hasNumbers(row: number): boolean {

@@ -32,7 +32,7 @@ export interface Reply<V extends keyof Verbs = keyof Verbs> {
 /** Receives the progress of a request, from 0 to 1. */
 export type Progress = (fraction: number, message: string) => void;
 
-export interface RequestOptions {
+interface RequestOptions {
   readonly signal?: AbortSignal;
   readonly progress?: Progress | undefined;
 }
@@ -88,7 +88,7 @@ interface Answer {
 const viewOf = (text: string): DataView => new DataView(bytesOfText(text).buffer);
 
 /** Called with a sentence while requests wait for the kernel, "" otherwise; `live`: there is a kernel. */
-export type Watcher = (notice: string, live: boolean) => void;
+type Watcher = (notice: string, live: boolean) => void;
 
 export class Channel {
   readonly #comm: Comm;

@@ -84,13 +84,15 @@ export function alignedBytes(view: DataView): ArrayBuffer {
 const SHORT_TEXT_BYTES = 100;
 
 /** Packed columns by name. A column of texts holds indices into one list of texts, which are decoded on first use. */
-export class PackedTable {
+export class PackedTable<Meta = unknown> {
+  readonly meta: Meta;
   readonly #arrays: ReadonlyMap<string, TypedArray>;
   /** few of hundreds of thousands are ever used */
   readonly #texts: (string | undefined)[] = [];
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-  constructor({ arrays }: Pack) {
+  constructor({ meta, arrays }: Pack) {
+    this.meta = meta as Meta;
     this.#arrays = arrays;
   }
 

@@ -21,8 +21,8 @@ export const SCOPE_KIND = {
 export const NODE_FOLDED = 1;
 export const NODE_FAULT = 2;
 export const NODE_DIFFERS = 8;
-export const VALUE_OUTPUT = 1;
-export const VALUE_CONSTANT = 2;
+const VALUE_OUTPUT = 1;
+const VALUE_CONSTANT = 2;
 export const VALUE_FAULT = 4;
 
 /** Anything that a person can select. */
@@ -60,9 +60,7 @@ export interface Rows {
 /** Numbers from 0, as narrow as their largest allows. */
 export type Numbers = Uint8Array | Uint16Array | Uint32Array;
 
-export class Columns extends PackedTable {
-  readonly meta: Meta;
-
+export class Columns extends PackedTable<Meta> {
   readonly opName = this.column("op_name", Uint32Array);
   readonly opDomain = this.column("op_domain", Uint32Array);
   readonly opCategory = this.column("op_category", Uint8Array);
@@ -134,7 +132,6 @@ export class Columns extends PackedTable {
 
   constructor(pack: Pack) {
     super(pack);
-    this.meta = pack.meta as Meta;
     const { nodeCount, outPtr, outValue, producer, scopeDepth } = this;
     for (let node = 0; node < nodeCount; node++) {
       for (let k = outPtr[node]; k < outPtr[node + 1]; k++) {
@@ -364,7 +361,7 @@ export class Columns extends PackedTable {
   }
 }
 
-function rowOf({ ptr, items }: Rows, row: number): Uint32Array {
+export function rowOf({ ptr, items }: Rows, row: number): Uint32Array {
   return items.subarray(ptr[row], ptr[row + 1]);
 }
 
@@ -384,6 +381,14 @@ export function append<K, T>(lists: Map<K, T[]>, key: K, item: T): void {
   const list = lists.get(key);
   if (list === undefined) lists.set(key, [item]);
   else list.push(item);
+}
+
+/** Returns the result of work that is divided in parts. */
+export function runToEnd<T>(parts: Generator<unknown, T>): T {
+  for (;;) {
+    const { done, value } = parts.next();
+    if (done === true) return value;
+  }
 }
 
 /** Memoizes a function of the model. */

@@ -33,8 +33,8 @@ interface ComparisonAbout {
   readonly parts: readonly (readonly [row: number, label: string])[];
 }
 
-export class Points extends PackedTable {
-  readonly about: ComparisonAbout;
+export class Points extends PackedTable<ComparisonAbout> {
+  readonly about = this.meta;
   readonly count = this.column("name").length;
   /** number of values that only one side has */
   readonly missingCount = this.column("missing_name").length;
@@ -54,11 +54,6 @@ export class Points extends PackedTable {
   );
   readonly #layerOf = Array.from({ length: this.layers }, (_, layer) => this.text("layer", layer));
   readonly #placeOf = new Map(Array.from(this.column("detail_row"), (row, place) => [row, place]));
-
-  constructor(pack: Pack) {
-    super(pack);
-    this.about = pack.meta as ComparisonAbout;
-  }
 
   /** Returns the numbers of all points; NaN for none. */
   numbers(kind: ErrorKind, metric: string): Float64Array {

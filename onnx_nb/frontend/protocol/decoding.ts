@@ -1,6 +1,6 @@
 /** Two decoders side by side, as packed by `analysis/view/decoding_columns.py`. */
 
-import { type Pack, PackedTable } from "./codec.ts";
+import { PackedTable } from "./codec.ts";
 
 export interface DecodingAbout {
   readonly name: string;
@@ -15,8 +15,8 @@ export interface DecodingAbout {
   readonly drills: boolean;
 }
 
-export class Steps extends PackedTable {
-  readonly about: DecodingAbout;
+export class Steps extends PackedTable<DecodingAbout> {
+  readonly about = this.meta;
   readonly position = this.column("position", Float64Array);
   readonly count = this.position.length;
   readonly margin = this.column("margin", Float64Array);
@@ -30,11 +30,6 @@ export class Steps extends PackedTable {
 
   readonly #errors = this.column("errors", Float32Array);
   readonly #faults = this.column("faults", Int32Array);
-
-  constructor(pack: Pack) {
-    super(pack);
-    this.about = pack.meta as DecodingAbout;
-  }
 
   /** Returns the isolated error of a part at a step, by what the part adds. */
   error(step: number, part: number): number {

@@ -1,6 +1,6 @@
 /** Counterparts and differences of two graphs, as packed by `analysis/view/result_columns.py`. */
 
-import { type Pack, PackedTable, type TypedArray } from "./codec.ts";
+import { PackedTable, type TypedArray } from "./codec.ts";
 import { append, type Columns, type Target } from "./columns.ts";
 
 /** "new" replaces "added" where both graphs are one model before and after */
@@ -40,61 +40,55 @@ export interface Change {
 }
 
 interface Half {
+  /** changes by the target that they are about */
+  readonly changes: ReadonlyMap<string, readonly Change[]>;
   readonly there: Readonly<Record<Target["kind"], Int32Array>>;
   readonly statuses: DiffStatusData;
 }
 
-export class PairData extends PackedTable {
-  readonly changes: readonly Change[];
-  /** number of changes, including those that were not sent */
+export interface PairMeta {
+  readonly changes: readonly (readonly [DiffStatus, ...string[]])[];
   readonly total: number;
-  /** in words, as where only names differ */
-  readonly message: string;
+  readonly message?: string;
   readonly counts: Readonly<Partial<Record<DiffStatus, number>>>;
-  readonly #halves: readonly [Half, Half];
-  readonly #about: readonly [Map<string, Change[]>, Map<string, Change[]>] = [new Map(), new Map()];
+  /** word for additions in the candidate */
+  readonly made?: "new";
+}
 
-  constructor(pack: Pack) {
-    super(pack);
-    const { changes, total, message, counts, made } = pack.meta as {
-      changes: readonly (readonly [DiffStatus, ...string[]])[];
-      total: number;
-      message?: string;
-      counts: Partial<Record<DiffStatus, number>>;
-      /** word for additions in the candidate */
-      made?: "new";
-    };
-    this.total = total;
-    this.message = message || "no differences";
-    this.counts = counts;
-    this.changes = changes.map((row) => {
-      const [what, kind, name, op, detail, reference, candidate, how, ...places] = row;
-      const [n, m, v, w] = places.map(Number);
-      return { what, kind, name, op, detail, reference, candidate, how, nodes: [n, m], tensors: [v, w] };
-    });
-    const half = (side: SideOf): Half => {
-      const column = <T extends TypedArray>(name: string): T => this.column(`${name}_${side}`) as T;
-      return {
-        there: { node: column("node"), tensor: column("value"), scope: column("scope") },
-        statuses: {
-          ownStatus: side === 0 ? "removed" : (made ?? "added"),
-          foldedWord: side === 0 ? "folded" : "folded in",
-          nodes: column("node_state"),
-          values: column("value_state"),
-          scopeOwnCount: column("scope_only"),
-          scopeChangeCount: column("scope_changed"),
-          scopeFoldCount: column("scope_folded"),
-        },
-      };
-    };
-    this.#halves = [half(0), half(1)];
+export class PairData<Meta extends PairMeta = PairMeta> extends PackedTable<Meta> {
+  readonly changes: readonly Change[] = this.meta.changes.map((row) => {
+    const [what, kind, name, op, detail, reference, candidate, how, ...places] = row;
+    const [n, m, v, w] = places.map(Number);
+    return { what, kind, name, op, detail, reference, candidate, how, nodes: [n, m], tensors: [v, w] };
+  });
+  /** number of changes, including those that were not sent */
+  readonly total = this.meta.total;
+  /** in words, as where only names differ */
+  readonly message = this.meta.message || "no differences";
+  readonly counts = this.meta.counts;
+  readonly #halves: readonly [Half, Half] = [this.#half(0), this.#half(1)];
+
+  #half(side: SideOf): Half {
+    const column = <T extends TypedArray>(name: string): T => this.column(`${name}_${side}`) as T;
+    const changes = new Map<string, Change[]>();
     for (const change of this.changes) {
-      for (const side of [0, 1] as const) {
-        for (const [kind, id] of Object.entries({ node: change.nodes[side], tensor: change.tensors[side] })) {
-          if (id >= 0) append(this.#about[side], `${kind} ${id}`, change);
-        }
+      for (const [kind, id] of Object.entries({ node: change.nodes[side], tensor: change.tensors[side] })) {
+        if (id >= 0) append(changes, `${kind} ${id}`, change);
       }
     }
+    return {
+      changes,
+      there: { node: column("node"), tensor: column("value"), scope: column("scope") },
+      statuses: {
+        ownStatus: side === 0 ? "removed" : (this.meta.made ?? "added"),
+        foldedWord: side === 0 ? "folded" : "folded in",
+        nodes: column("node_state"),
+        values: column("value_state"),
+        scopeOwnCount: column("scope_only"),
+        scopeChangeCount: column("scope_changed"),
+        scopeFoldCount: column("scope_folded"),
+      },
+    };
   }
 
   statuses(side: SideOf): DiffStatusData {
@@ -109,29 +103,27 @@ export class PairData extends PackedTable {
 
   /** Returns the changes of a target; for a node also the changes of weights and constants that it reads. */
   about(side: SideOf, target: Target, columns: Columns): readonly Change[] {
-    const changes = this.#about[side].get(`${target.kind} ${target.id}`) ?? [];
-    if (target.kind !== "node") return changes;
+    const { changes } = this.#halves[side];
+    const own = changes.get(`${target.kind} ${target.id}`) ?? [];
+    if (target.kind !== "node") return own;
     const read = [...new Set(columns.inputsOf(target.id))].filter((value) => value >= 0 && columns.isConstant(value));
     const keys = read.flatMap((value) => [`tensor ${value}`, `node ${columns.producer[value]}`]);
-    return [...changes, ...keys.flatMap((key) => this.#about[side].get(key) ?? [])];
+    return [...own, ...keys.flatMap((key) => changes.get(key) ?? [])];
   }
 
   /** Returns the nearest ancestor that both sides have, which shows where the target would be on the other side. */
   before(side: SideOf, target: Target, columns: Columns): Target | null {
-    const queue = target.kind === "node" ? [target.id] : [columns.producer[target.id]];
-    const visited = new Set(queue);
-    for (let at = 0; at < queue.length && at < MAX_ANCESTORS; at++) {
-      const node = queue[at];
+    // a set is walked in the order in which it grows
+    const queue = new Set([target.kind === "node" ? target.id : columns.producer[target.id]]);
+    let ancestors = 0;
+    for (const node of queue) {
+      if (++ancestors > MAX_ANCESTORS) return null;
       if (node < 0) continue;
       for (const value of columns.inputsOf(node)) {
         if (value < 0 || columns.isConstant(value)) continue;
         const there = this.counterpart(side, { kind: "tensor", id: value });
         if (there !== null) return there;
-        const maker = columns.producer[value];
-        if (!visited.has(maker)) {
-          visited.add(maker);
-          queue.push(maker);
-        }
+        queue.add(columns.producer[value]);
       }
     }
     return null;

@@ -25,11 +25,7 @@ export function pageHost(pageData?: PageData): GraphHost {
 
 type SideHost = GraphHost & Required<Pick<GraphHost, "figures" | "overlay">>;
 
-/**
- * Returns the host of a graph that does not support extraction.
- *
- * @param about identifies the model to the kernel, where a widget shows several
- */
+/** Returns the host of a graph that cuts nothing out; `about` names the model where a widget shows several. */
 export function sideHost(channel: Channel, about: SideRequest): SideHost {
   return {
     ...UNCUT,
@@ -110,14 +106,14 @@ type Color = Pick<OverlayData, "label" | "scale" | "reduce" | "unmatched" | "lab
 
 export function bakedOf(pack: Pack): PageData {
   const digest = new Digest(pack);
-  const replies = digest.meta.replies as readonly SavedReply[];
-  const documentation = digest.meta.documentation as readonly string[];
+  const { meta } = digest;
+  const replies = meta.replies as readonly SavedReply[];
+  const documentation = meta.documentation as readonly string[];
   const replyOf = (target: { readonly kind: string; readonly id: number }): SavedReply | null => {
     const number = target.kind === "tensor" ? -1 : (pack.arrays.get(`${target.kind}_reply`)?.[target.id] ?? -1);
     return replies[number] ?? null;
   };
-  const asked = digest.meta.asked === true;
-  const colors = (digest.meta.overlays ?? []) as readonly Color[];
+  const colors = (meta.overlays ?? []) as readonly Color[];
   const overlay = (name: string): OverlayData | null => {
     const number = colors.findIndex(({ label }) => label === name);
     const [nodes, scopes] = ["nodes", "scopes"].map((part) => pack.arrays.get(`overlay_${number}_${part}`));
@@ -140,10 +136,11 @@ export function bakedOf(pack: Pack): PageData {
       const row = digest.rowOf(value);
       return row < 0 || !digest.hasNumbers(row) ? null : digest.statistics(row);
     },
-    lacking: !asked
-      ? "This page was written without statistics: to_html(path, statistics=True) puts them in."
-      : Number(digest.meta.left_out) > 0
-        ? `The statistics of ${digest.meta.left_out} smaller weights were left out, for the page to stay small; to_html(path, statistics=True, limit=…) takes more.`
-        : "Its numbers could not be read when this page was written.",
+    lacking:
+      meta.asked !== true
+        ? "This page was written without statistics: to_html(path, statistics=True) puts them in."
+        : Number(meta.left_out) > 0
+          ? `The statistics of ${meta.left_out} smaller weights were left out, for the page to stay small; to_html(path, statistics=True, limit=…) takes more.`
+          : "Its numbers could not be read when this page was written.",
   };
 }

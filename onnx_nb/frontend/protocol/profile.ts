@@ -1,6 +1,6 @@
 /** The kernels of a profile, as packed by `analysis/view/result_columns.py`. */
 
-import { type Pack, PackedTable, type TypedArray } from "./codec.ts";
+import { PackedTable, type TypedArray } from "./codec.ts";
 
 interface ProfileAbout {
   readonly model: string;
@@ -16,28 +16,25 @@ interface ProfileAbout {
   readonly left_out: number;
 }
 
+interface ResourceAbout {
+  /** FLOP/s and bytes/s of this machine; 0 where no kernel ran on its CPU */
+  readonly speeds: readonly [flops: number, bytes: number];
+  /** what is counted, in words */
+  readonly message: string;
+}
+
 /** The speeds of this machine, which limit every kernel, and the memory of a run, which is counted. */
-export class ResourceData extends PackedTable {
-  readonly about: {
-    /** FLOP/s and bytes/s of this machine; 0 where no kernel ran on its CPU */
-    readonly speeds: readonly [flops: number, bytes: number];
-    /** what is counted, in words */
-    readonly message: string;
-  };
+export class ResourceData extends PackedTable<ResourceAbout> {
+  readonly about = this.meta;
   /** kernel of each step of a run without optimization, −1 for none, and the bytes that are alive then */
   readonly kernel = this.column("step_kernel", Int32Array);
   readonly aliveBytes = this.column("step_bytes", Float64Array);
   /** bytes of the tensors that are alive at the peak, the largest first; their names are in `tensor` */
   readonly heldBytes = this.column("held_bytes", Float64Array);
-
-  constructor(pack: Pack) {
-    super(pack);
-    this.about = pack.meta as ResourceData["about"];
-  }
 }
 
-export class ProfileData extends PackedTable {
-  readonly about: ProfileAbout;
+export class ProfileData extends PackedTable<ProfileAbout> {
+  readonly about = this.meta;
   readonly count = this.column("name").length;
   readonly seconds = this.numbers("seconds");
   readonly share = this.numbers("share");
@@ -56,11 +53,6 @@ export class ProfileData extends PackedTable {
   readonly changes = this.column("change_name").length;
   readonly #ptr = this.column("node_ptr", Uint32Array);
   readonly #node = this.column("node", Int32Array);
-
-  constructor(pack: Pack) {
-    super(pack);
-    this.about = pack.meta as ProfileAbout;
-  }
 
   numbers(name: string): Float64Array {
     return this.column(name, Float64Array);

@@ -1,8 +1,7 @@
 /** Result of a simplification, as packed by `analysis/view/result_columns.py`: a pair of graphs, and every change. */
 
-import type { Pack } from "./codec.ts";
 import type { Target } from "./columns.ts";
-import { PairData, type SideOf } from "./diff.ts";
+import { PairData, type PairMeta, type SideOf } from "./diff.ts";
 
 /** The verdict and the figures in addition to the changes, from `result_columns.account`. */
 export interface Account {
@@ -26,21 +25,16 @@ export interface Account {
   readonly path: string;
 }
 
-interface SimplificationMeta {
+interface SimplificationMeta extends PairMeta {
   readonly rules: readonly (readonly [name: string, does: string, count: number])[];
   /** numbers of nodes of each graph: all, removed or new, folded */
   readonly nodes: readonly [readonly number[], readonly number[]];
 }
 
-export class SimplificationData extends PairData {
+export class SimplificationData extends PairData<SimplificationMeta> {
   readonly count = this.column("rule").length;
-  readonly rules: SimplificationMeta["rules"];
-  readonly nodes: SimplificationMeta["nodes"];
-
-  constructor(pack: Pack) {
-    super(pack);
-    ({ rules: this.rules, nodes: this.nodes } = pack.meta as SimplificationMeta);
-  }
+  readonly rules = this.meta.rules;
+  readonly nodes = this.meta.nodes;
 
   ruleOf(change: number): number {
     return this.column("rule")[change];

@@ -46,14 +46,11 @@ export function viewFrom(columns: Columns, patch: Patch): ViewState {
 
 /** Returns changes of the trait in the form of a view. */
 export function viewTo(columns: Columns, state: ViewState): Patch {
-  const { open, camera, column_height: columnHeight, brief, search, color, bookmarks } = state;
+  const { open, column_height: columnHeight, bookmarks, ...shared } = state;
   return definedMembers({
+    ...shared,
     open: open && scopesAt(columns, open),
-    camera,
     columnHeight,
-    brief,
-    search,
-    color,
     bookmarks: bookmarks?.map(({ name, selection, open, camera }) => ({
       name,
       target: selection == null ? null : targetOf(columns, selection),

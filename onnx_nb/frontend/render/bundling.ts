@@ -1,5 +1,6 @@
 /** Edge bundling: many tensors between the same two boxes are drawn as one band, like a flat cable. */
 
+import { append } from "../protocol/columns.ts";
 import type { Scene } from "../scene/scene.ts";
 import { along } from "./curve.ts";
 
@@ -45,10 +46,7 @@ function runsOf(scene: Scene): Map<number, readonly (readonly number[])[]> {
   const across = scene.direction === "down" ? 0 : 1;
   const bundles = new Map<number, number[]>();
   for (let edge = 0; edge < count; edge++) {
-    if (bundle[edge] < 0) continue;
-    const members = bundles.get(bundle[edge]);
-    if (members === undefined) bundles.set(bundle[edge], [edge]);
-    else members.push(edge);
+    if (bundle[edge] >= 0) append(bundles, bundle[edge], edge);
   }
   const runsByBundle = new Map<number, readonly (readonly number[])[]>();
   for (const [number, members] of bundles) {

@@ -1,27 +1,14 @@
 /** The camera: `screen = (world − (x, y)) · k`. Pure functions; a camera is a value. */
 
-export interface Camera {
-  /** world point at the top left of the viewport */
-  readonly x: number;
-  readonly y: number;
+import type { Point, Rect, Size } from "../scene/scene.ts";
+
+/** The world point at the top left of the viewport, and how large it is shown. */
+export interface Camera extends Point {
   /** screen px per world px */
   readonly k: number;
 }
 
-export interface Point {
-  readonly x: number;
-  readonly y: number;
-}
-
-export interface Rect extends Point {
-  readonly w: number;
-  readonly h: number;
-}
-
-export interface Size {
-  readonly w: number;
-  readonly h: number;
-}
+export type { Point, Rect, Size };
 
 /** Pixels around what is fitted to the view. */
 export const MARGIN = 14;
@@ -115,10 +102,7 @@ function center(bounds: Rect, view: Size, k: number): Camera {
   return { x: bounds.x + bounds.w / 2 - view.w / k / 2, y: bounds.y + bounds.h / 2 - view.h / k / 2, k };
 }
 
-/**
- * Brings `rect` into view at a readable size: no move if it is visible, the smallest move if part of it is, else (or if
- * `centered`) into the middle.
- */
+/** Brings `rect` into view at a readable size by the smallest move; into the middle from out of view or if asked. */
 export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, toCenter = false } = {}): Camera {
   let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
   const maxZoom = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);

@@ -3,8 +3,7 @@
  * under 9 px boxes, no edges under 1.2 px), and fills of one color are batched.
  */
 
-import type { Columns } from "../protocol/columns.ts";
-import { append } from "../protocol/columns.ts";
+import { append, type Columns } from "../protocol/columns.ts";
 import type { DiffStatus } from "../protocol/diff.ts";
 import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { elide, type Measure, TEXT, textTop } from "../scene/labels.ts";
@@ -16,6 +15,7 @@ import { along, trace } from "./curve.ts";
 import { EDGE, type Marks } from "./highlights.ts";
 import { type HitIndex, LEGIBLE } from "./hit.ts";
 import { drawPins } from "./pins.ts";
+import type { SvgPen } from "./svg.ts";
 import { labelColor, type Theme } from "./theme.ts";
 import { enlargement, TITLE_ONLY, Titles } from "./titles.ts";
 
@@ -52,33 +52,7 @@ function statusOf({ statuses, scene, theme }: Picture, box: number): { status: D
 }
 
 /** The part of a canvas context that drawing needs, so that a pen that writes SVG can replace it. */
-export type Pen = Pick<
-  CanvasRenderingContext2D,
-  | "beginPath"
-  | "bezierCurveTo"
-  | "closePath"
-  | "fill"
-  | "fillRect"
-  | "fillStyle"
-  | "fillText"
-  | "font"
-  | "getLineDash"
-  | "globalAlpha"
-  | "lineJoin"
-  | "lineTo"
-  | "lineWidth"
-  | "moveTo"
-  | "rect"
-  | "setLineDash"
-  | "stroke"
-  | "strokeStyle"
-  | "textAlign"
-  | "textBaseline"
-> & {
-  measureText(text: string): { readonly width: number };
-  roundRect(x: number, y: number, w: number, h: number, radii: number | number[]): void;
-  setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void;
-};
+export type Pen = Omit<SvgPen, "finish" | "right">;
 
 /** Pixels on screen below which a box is a patch of color. */
 const PATCH = 9;
@@ -242,12 +216,8 @@ function drawBands(ctx: Pen, { scene, theme }: Picture, bands: readonly Band[], 
   ctx.globalAlpha = 1;
   ctx.strokeStyle = theme.edge;
   ctx.lineWidth = stroke(3, k);
-  strokeEdges(
-    ctx,
-    scene,
-    bands.map(({ middle }) => middle),
-    k,
-  );
+  const middles = bands.map(({ middle }) => middle);
+  strokeEdges(ctx, scene, middles, k);
 }
 
 /** Returns the larger side of an edge, from its ends. */
@@ -289,15 +259,10 @@ function tip(ctx: Pen, scene: Scene, edge: number): void {
   if (to === scope[edge]) return;
   const x = points[2 * ptr[edge + 1] - 2];
   const y = points[2 * ptr[edge + 1] - 1];
-  if (scene.direction === "down") {
-    ctx.moveTo(x - 3.5, y - 6);
-    ctx.lineTo(x, y);
-    ctx.lineTo(x + 3.5, y - 6);
-  } else {
-    ctx.moveTo(x - 6, y - 3.5);
-    ctx.lineTo(x, y);
-    ctx.lineTo(x - 6, y + 3.5);
-  }
+  const down = scene.direction === "down";
+  ctx.moveTo(x - (down ? 3.5 : 6), y - (down ? 6 : 3.5));
+  ctx.lineTo(x, y);
+  ctx.lineTo(x + (down ? 3.5 : -6), y + (down ? -6 : 3.5));
 }
 
 function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void {

@@ -94,10 +94,7 @@ export function along(
 
 /** Returns the squared distance of (x, y) from the piece that starts at control point `at`. */
 export function distance2(points: Float32Array, at: number, x: number, y: number, direction: Direction): number {
-  const x0 = points[2 * at];
-  const y0 = points[2 * at + 1];
-  const x1 = points[2 * at + 2];
-  const y1 = points[2 * at + 3];
+  const [x0, y0, x1, y1] = points.subarray(2 * at, 2 * at + 4);
   const steps = Math.abs(x1 - x0) < 0.5 || Math.abs(y1 - y0) < 0.5 ? 1 : STEPS;
   let minDistance = Number.POSITIVE_INFINITY;
   let from = { x: x0, y: y0 };

@@ -63,12 +63,17 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
   for (const value of boundary.outputs) mark(value, EDGE.LIT);
 
   const extraction = new Map<number, number>();
-  const glowing = new Set<number>();
+  const glow = new Set<number>();
   if (plan !== null) {
     for (const value of plan.redundant) values.set(value, EDGE.REDUNDANT);
     for (const { value } of plan.missing) mark(value, EDGE.MISSING);
     count(scene, columns, plan.nodes, extraction);
-    glow(scene, columns, plan.nodes, boundary.inputs, extraction, glowing);
+    // the edges from an extracted node or a chosen input to an extracted node
+    const follow = (value: number): void => {
+      for (const edge of scene.edgesOf(value)) if (extraction.has(scene.edges.toBox[edge])) glow.add(edge);
+    };
+    for (const node of plan.nodes) for (const value of columns.outputsOf(node)) if (value >= 0) follow(value);
+    boundary.inputs.forEach(follow);
   }
 
   const searchMarks = litBy(state.hits, scene, columns);
@@ -84,7 +89,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     lit,
     extraction,
     values,
-    glow: glowing,
+    glow,
     inputs: new Set(boundary.inputs),
     outputs: new Set(boundary.outputs),
     faults,
@@ -128,10 +133,7 @@ function along(columns: Columns, chain: readonly number[]): number[] {
   });
 }
 
-/**
- * Returns whether a value has edges to highlight. A weight or a tensor inside a closed scope highlights the box that
- * contains it; an input or output of the graph has its own box.
- */
+/** Returns whether a value has edges to highlight: if not, its own box is, or the box that contains it. */
 function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
   if (columns.isConstant(value) || scene.edgesOf(value).length === 0) return false;
   const kind = scene.boxes.kind[scene.boxOf("tensor", value)];
@@ -166,23 +168,4 @@ function count(scene: Scene, columns: Columns, nodes: Iterable<number>, into: Ma
       into.set(box, (into.get(box) ?? 0) + 1);
     }
   }
-}
-
-/** Returns the edges from an extracted node or a chosen input to an extracted node. */
-function glow(
-  scene: Scene,
-  columns: Columns,
-  nodes: Iterable<number>,
-  inputs: readonly number[],
-  extraction: ReadonlyMap<number, number>,
-  glow: Set<number>,
-): void {
-  const follow = (value: number): void => {
-    for (const edge of scene.edgesOf(value)) {
-      const to = scene.edges.toBox[edge];
-      if (to >= 0 && extraction.has(to)) glow.add(edge);
-    }
-  };
-  for (const node of nodes) for (const value of columns.outputsOf(node)) if (value >= 0) follow(value);
-  for (const value of inputs) follow(value);
 }

@@ -87,27 +87,20 @@ export class HitIndex {
     const kind = box < 0 ? -1 : boxes.kind[box];
     const title = k < 1 ? this.#titleAt(box, x, y, k) : null;
     if (title !== null) return title;
+    const toggle = box < 0 ? null : this.#toggleAt(box, x, y, k);
+    if (toggle !== null) return toggle;
     if (box >= 0 && kind !== BOX.OPEN) {
-      const at = this.#toggleAt(box, x, y, k);
-      if (at !== null) return at;
       const port = Math.min(PORT / k, boxes.h[box] / 3);
       const edge = this.#edgeAt(x, y, tolerance, (e) => this.#atPort(e, box, x, y, port, tolerance));
       return edge >= 0 ? this.#onEdge(edge, "edge") : this.#onBox(box, "box");
     }
-    if (box >= 0) {
-      const at = this.#toggleAt(box, x, y, k);
-      if (at !== null) return at;
-      if (y <= boxes.y[box] + HEADER && x <= boxes.x[box] + TEXT.scope.titleX + this.#titleWidth(box)) {
-        return this.#onBox(box, "box");
-      }
-    }
+    const isInHeader = box >= 0 && y <= boxes.y[box] + HEADER;
+    if (isInHeader && x <= boxes.x[box] + TEXT.scope.titleX + this.#titleWidth(box)) return this.#onBox(box, "box");
     const edge = this.#edgeAt(x, y, tolerance, null);
     if (edge >= 0) return this.#onEdge(edge, "edge");
-    if (TEXT.edge * k >= LEGIBLE) {
-      const label = this.#labelAt(x, y);
-      if (label >= 0) return this.#onEdge(label, "label");
-    }
-    return box >= 0 && y <= boxes.y[box] + HEADER ? this.#onBox(box, "box") : null;
+    const label = TEXT.edge * k >= LEGIBLE ? this.#labelAt(x, y) : -1;
+    if (label >= 0) return this.#onEdge(label, "label");
+    return isInHeader ? this.#onBox(box, "box") : null;
   }
 
   /** Returns the innermost box at a point, −1 for none. */

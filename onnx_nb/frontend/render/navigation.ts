@@ -114,10 +114,7 @@ export function targetsIn(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): 
     .map((box) => boxTarget(scene, box));
 }
 
-/**
- * Returns all nodes and scopes in the open scope around the selection, or if all are selected, those one scope further
- * out. Without a selection, returns those at the root.
- */
+/** Returns all in the open scope around the selection, or at the root; if all are selected, in the next scope out. */
 export function siblingsOf(scene: Scene, columns: Columns, selection: readonly Target[]): Target[] {
   const selectionBoxes = new Set(selection.map((target) => boxOf(scene, columns, target)));
   const { count, parent } = scene.boxes;

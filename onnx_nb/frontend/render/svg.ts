@@ -1,10 +1,8 @@
-/**
- * The same drawing as SVG, by a pen that replaces the canvas in `draw`, so that an exported file looks like the view.
- */
+/** The same drawing as SVG, by a pen that replaces the canvas in `draw`: an exported file looks like the view. */
 
 import type { Measure } from "../scene/labels.ts";
 import type { Camera, Size } from "./camera.ts";
-import { draw, type Pen, type Picture } from "./canvas.ts";
+import { draw, type Picture } from "./canvas.ts";
 import { drawScale, scaleHeight } from "./scale.ts";
 
 /** Pixels around a whole graph. */
@@ -37,9 +35,9 @@ export function documentOf(w: number, h: number, content: string): string {
   return `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img">${content}</svg>`;
 }
 
-export class SvgPen implements Pen {
-  fillStyle: Pen["fillStyle"] = "#000";
-  strokeStyle: Pen["strokeStyle"] = "#000";
+export class SvgPen {
+  fillStyle: CanvasRenderingContext2D["fillStyle"] = "#000";
+  strokeStyle: CanvasRenderingContext2D["strokeStyle"] = "#000";
   lineWidth = 1;
   lineJoin: CanvasLineJoin = "miter";
   globalAlpha = 1;
@@ -91,7 +89,7 @@ export class SvgPen implements Pen {
     this.#path.push(`M${short(x)} ${short(y)}h${short(w)}v${short(h)}h${short(-w)}z`);
   }
   /** @param radii of all corners, or of the upper left, upper right, lower right and lower left one */
-  roundRect(x: number, y: number, w: number, h: number, radii: number | readonly number[]): void {
+  roundRect(x: number, y: number, w: number, h: number, radii: number | number[]): void {
     const corners = typeof radii === "number" ? [radii, radii, radii, radii] : radii;
     const [a, b, c, d] = corners.map((radius) => Math.min(radius, w / 2, h / 2)) as [number, number, number, number];
     const turn = (radius: number, dx: number, dy: number): string =>
@@ -106,7 +104,10 @@ export class SvgPen implements Pen {
     this.#draw(`fill="${inkOf(String(this.fillStyle))}"`);
   }
   stroke(): void {
-    this.#draw(`fill="none" ${this.#line()}`);
+    const dash = this.#dash.length > 0 ? ` stroke-dasharray="${this.#dash.map(precise).join(" ")}"` : "";
+    const join = this.lineJoin === "round" ? ' stroke-linejoin="round"' : "";
+    const line = `stroke="${inkOf(String(this.strokeStyle))}" stroke-width="${precise(this.lineWidth)}"`;
+    this.#draw(`fill="none" ${line}${join}${dash}`);
   }
   fillRect(x: number, y: number, w: number, h: number): void {
     const box = `x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"`;
@@ -128,24 +129,21 @@ export class SvgPen implements Pen {
     if (this.textAlign !== "right") {
       this.right = Math.max(this.right, this.#zoom * (x + this.measureText(text).width) + this.#shift);
     }
-    this.#parts.push(`<text fill="${inkOf(String(this.fillStyle))}"${this.#alpha()} ${this.#place(text, x, y)}`);
+    const { size, weight, italic, family } = this.#face();
+    // attributes instead of a class: a picture may be embedded in a page with styles of its own
+    const style = `font-family="${xml(family)}" font-size="${size}"`;
+    const attributes = `${weight === 400 ? "" : ` font-weight="${weight}"`}${italic ? ' font-style="italic"' : ""}`;
+    const end = { right: "end", center: "middle" }[this.textAlign as string];
+    const anchor = end === undefined ? "" : ` text-anchor="${end}"`;
+    const middle = this.textBaseline === "middle" ? size * 0.35 : 0;
+    const place = `x="${short(x)}" y="${short(y + middle)}"`;
+    const ink = `fill="${inkOf(String(this.fillStyle))}"${this.#alpha()}`;
+    this.#parts.push(`<text ${ink} ${style}${attributes}${anchor} ${place}>${xml(text)}</text>`);
   }
 
   #draw(style: string): void {
     const d = this.#path.join("");
     if (d !== "") this.#parts.push(`<path d="${d}" ${style}${this.#alpha()}/>`);
-  }
-
-  /** Returns the end of a text element, which follows its colors. */
-  #place(text: string, x: number, y: number): string {
-    const { size, weight, italic, family } = this.#face();
-    // attributes instead of a class: a picture may be embedded in a page with styles of its own
-    const middle = this.textBaseline === "middle" ? size * 0.35 : 0;
-    const style = `font-family="${xml(family)}" font-size="${size}"`;
-    const attributes = `${weight === 400 ? "" : ` font-weight="${weight}"`}${italic ? ' font-style="italic"' : ""}`;
-    const end = { right: "end", center: "middle" }[this.textAlign as string];
-    const anchor = end === undefined ? "" : ` text-anchor="${end}"`;
-    return `${style}${attributes}${anchor} x="${short(x)}" y="${short(y + middle)}">${xml(text)}</text>`;
   }
 
   #face(): { size: number; weight: number; italic: boolean; family: string } {
@@ -156,12 +154,6 @@ export class SvgPen implements Pen {
       italic: style !== undefined,
       family: family ?? "sans-serif",
     };
-  }
-
-  #line(): string {
-    const dash = this.#dash.length > 0 ? ` stroke-dasharray="${this.#dash.map(precise).join(" ")}"` : "";
-    const join = this.lineJoin === "round" ? ' stroke-linejoin="round"' : "";
-    return `stroke="${inkOf(String(this.strokeStyle))}" stroke-width="${precise(this.lineWidth)}"${join}${dash}`;
   }
 
   #alpha(): string {
@@ -178,10 +170,7 @@ function precise(x: number): string {
   return String(Math.round(x * 10_000) / 10_000);
 }
 
-/**
- * Returns a color as all readers of SVG know it: browsers compute `color-mix()` to `color(srgb …)`, which only browsers
- * of the same years can read.
- */
+/** Returns a color for all readers of SVG: browsers compute `color-mix()` to `color(srgb …)`, which few know. */
 export function inkOf(color: string): string {
   const match = /^(color\(srgb|rgba?\() ?([^)]+)\)$/.exec(color);
   if (match === null) return xml(color);

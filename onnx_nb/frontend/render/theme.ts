@@ -108,11 +108,10 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
     ],
   };
   const place = (): void => {
-    for (const element of outwards(root)) observer.observe(element, observation);
+    for (const element of [...outwards(root), ...page]) observer.observe(element, observation);
   };
   apply();
   place();
-  for (const element of page) observer.observe(element, observation);
   if (!root.isConnected) {
     const sizeObserver = new ResizeObserver(() => {
       sizeObserver.disconnect();
@@ -205,7 +204,7 @@ export function createMeasure(font: string): Measure {
 const LIGHT_STOPS = ["#fdf3e1", "#fdd49e", "#fc8d59", "#d7301f", "#7f0000"];
 const DARK_STOPS = ["#35302b", "#6b3a1e", "#b9501f", "#fc8d59", "#ffe3c2"];
 
-export interface Ramp {
+interface Ramp {
   /** the color at 0 … 1 */
   color(t: number): string;
   /** text that is legible on it */

@@ -14,7 +14,7 @@ export function scaleToUnit(x: number, units: readonly string[]): [scaled: numbe
 }
 
 /** Rounds to one decimal below a hundred: 7087872 → "7.1 M", 312 → "312". */
-export function formatRounded(x: number, units: readonly string[]): string {
+function formatRounded(x: number, units: readonly string[]): string {
   const [mantissa, unit] = scaleToUnit(x, units);
   return `${unit === units[0] || Math.abs(mantissa) >= 99.95 ? Math.round(mantissa) : mantissa.toFixed(1)}${unit}`;
 }
@@ -53,7 +53,7 @@ export function bytes(count: number): string {
 
 /** Formats an error, of which only the magnitude matters: 0.05 → "5.0e−2", 4.25 → "4.3". */
 export function magnitude(x: number): string {
-  if (Number.isNaN(x)) return "–";
+  if (Number.isNaN(x)) return NO_VALUE;
   if (x === 0) return "0";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
   const size = Math.abs(x);

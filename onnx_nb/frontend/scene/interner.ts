@@ -6,11 +6,7 @@ export class Interner<T> {
   readonly #entries = new Map<number, { readonly lists: Lists; readonly value: T }[]>();
   #size = 0;
 
-  /**
-   * Returns the value created for equal lists, or creates it; the lists must not change afterwards.
-   *
-   * @param limit maximum number of values kept
-   */
+  /** Returns the value of equal lists, or makes it and keeps at most `limit`; the lists must not change afterwards. */
   of(lists: Lists, make: () => T, limit = Number.POSITIVE_INFINITY): T {
     const key = hash(lists);
     const bucket = this.#entries.get(key) ?? [];

@@ -17,7 +17,7 @@ export function briefly(measure: Measure): Measure {
   return Object.assign((text: string, fontPx: number, bold: boolean) => measure(text, fontPx, bold), { brief: true });
 }
 
-export interface FittedLabel {
+interface FittedLabel {
   readonly label: Label;
   readonly w: number;
   readonly h: number;
@@ -64,15 +64,9 @@ export class Labels {
   }
 
   of(kind: number, id: number): FittedLabel {
-    switch (kind) {
-      case BOX.NODE:
-        return this.#node(id);
-      case BOX.SCOPE:
-      case BOX.OPEN:
-        return fitScope(this.#columns, id, kind === BOX.OPEN, this.#measure);
-      default:
-        return fitPill(this.#columns, id, this.#measure);
-    }
+    if (kind === BOX.NODE) return this.#node(id);
+    if (kind === BOX.INPUT || kind === BOX.OUTPUT) return fitPill(this.#columns, id, this.#measure);
+    return fitScope(this.#columns, id, kind === BOX.OPEN, this.#measure);
   }
 
   /** Returns the label of a node, which most nodes share with others. */
@@ -120,10 +114,7 @@ export function shortDtype(dtype: string): string {
     .replace("string", "str");
 }
 
-/**
- * Returns one line of at most `width` px: control characters become spaces, and text that does not fit becomes "…" at
- * the end or in the middle.
- */
+/** Returns one line of at most `width` px without control characters; its end or middle becomes "…" where needed. */
 export function elide(
   text: string,
   width: number,

@@ -121,8 +121,7 @@ function initialRange({ labels, nodes }: OverlayData): Range {
 }
 
 function endsOf({ scale }: OverlayData, numbers: ArrayLike<number>): [number, number] {
-  let min = Number.POSITIVE_INFINITY;
-  let max = Number.NEGATIVE_INFINITY;
+  let [min, max] = [Infinity, -Infinity];
   for (let at = 0; at < numbers.length; at++) {
     const x = numbers[at];
     if (!Number.isFinite(x) || (scale === "log" && x <= 0)) continue;

@@ -6,12 +6,17 @@ import type { Direction } from "../protocol/host.ts";
 /** Kinds of a box. The id of a node or scope box is that node or scope, of an input or output pill its value. */
 export const BOX = { NODE: 0, SCOPE: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
 
-export interface Rect {
+export interface Point {
   readonly x: number;
   readonly y: number;
+}
+
+export interface Size {
   readonly w: number;
   readonly h: number;
 }
+
+export interface Rect extends Point, Size {}
 
 /** Parents come before their children. */
 export interface Boxes {
@@ -98,10 +103,7 @@ export interface Scene {
   edgeLabel(edge: number): string;
 }
 
-/**
- * Returns the distance that a box moved between two scenes; added to the camera it keeps the box in place on screen.
- * Zero if one of the scenes does not show the box.
- */
+/** Returns how far a box moved between two scenes, to move the camera as far; 0 if one of them does not show it. */
 export function keepInPlace(
   before: Scene,
   after: Scene,

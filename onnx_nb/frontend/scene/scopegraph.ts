@@ -10,7 +10,7 @@ import { BOX } from "./scene.ts";
 
 /** Ends of a hyperedge that are not items. */
 export const BORDER = -1;
-export const NO_SOURCE = -2;
+const NO_SOURCE = -2;
 /** The tensor stays within one item. */
 const INSIDE = -3;
 
@@ -34,10 +34,7 @@ interface Shape {
   /** place of the hyperedge among the outputs of its source, and of a sink among the inputs of its item */
   readonly outSlot: Int32Array;
   readonly inSlot: Int32Array;
-  /**
-   * number of tensors that the label of a hyperedge represents: one of many equal ones between two items, 0 for the
-   * others
-   */
+  /** number of equal tensors between two items that the label of a hyperedge represents, 0 for those without label */
   readonly speaksFor: Uint32Array;
   /** the same for brief labels: one of several between two items, whatever their types */
   readonly speaksBriefly: Uint32Array;

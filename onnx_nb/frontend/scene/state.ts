@@ -36,12 +36,11 @@ export interface Submodel {
   readonly differences: PairData | null;
 }
 
-/** Fields that can be undone; a step keeps them as they were before it. */
-type Undoable = Pick<
-  State,
-  "boundary" | "submodel" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks"
->;
-export type UndoStep = Partial<Undoable>;
+/** Fields that can be undone, and the field that is undone with another. */
+const UNDOABLE = ["boundary", "submodel", "open", "direction", "overlay", "bookmarks", "others"] as const;
+const COMPANIONS: Readonly<Record<string, "color" | "selection">> = { overlay: "color", others: "selection" };
+/** Fields as they were before a step. */
+type UndoStep = Partial<Pick<State, (typeof UNDOABLE)[number] | "color" | "selection">>;
 
 export interface State {
   readonly open: ReadonlySet<number>;
@@ -187,27 +186,24 @@ export function reduce(state: State, action: Action | Command, columns: Columns)
 
 /** Records the fields that a step changed. */
 function record(before: State, after: State, action: Action | Command): State {
-  const change: UndoStep = {
-    ...(before.boundary !== after.boundary && { boundary: before.boundary }),
-    ...(before.submodel !== after.submodel && { submodel: before.submodel }),
-    ...(before.open !== after.open && { open: before.open }),
-    ...(before.direction !== after.direction && { direction: before.direction }),
-    ...(before.overlay !== after.overlay && { overlay: before.overlay, color: before.color }),
-    ...(before.bookmarks !== after.bookmarks && { bookmarks: before.bookmarks }),
-    // selecting one target after another is no step, selecting several is
-    ...(before.others !== after.others && { selection: before.selection, others: before.others }),
-  };
-  if (Object.keys(change).length === 0) return after;
+  // selecting one target after another is no step, selecting several is
+  const fields = UNDOABLE.filter((field) => before[field] !== after[field]);
+  if (fields.length === 0) return after;
+  const change = pick(before, [...fields, ...fields.flatMap((field) => COMPANIONS[field] ?? [])]);
   const last = before.undo.at(-1);
   // the scopes that were opened do not fit after all
   if (action.type === "openOnly" && last?.open === after.open) return { ...after, undo: before.undo.slice(0, -1) };
   return { ...after, undo: [...before.undo.slice(1 - STEPS), change], redo: [] };
 }
 
+function pick(state: State, fields: readonly string[]): UndoStep {
+  return Object.fromEntries(fields.map((field) => [field, state[field as keyof UndoStep]]));
+}
+
 function back(state: State, way: "undo" | "redo"): State {
   const change = state[way].at(-1);
   if (change === undefined) return state;
-  const inverse = Object.fromEntries(Object.keys(change).map((key) => [key, state[key as keyof UndoStep]])) as UndoStep;
+  const inverse = pick(state, Object.keys(change));
   const there = way === "undo" ? "redo" : "undo";
   return {
     ...state,

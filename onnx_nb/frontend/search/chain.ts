@@ -9,7 +9,7 @@ import { append, type Columns } from "../protocol/columns.ts";
 export const WIDEST_GAP = 32;
 const UNREACHED_STEPS = 255;
 
-export interface Chains {
+interface Chains {
   readonly paths: number[][];
   readonly more: boolean;
 }
@@ -123,8 +123,7 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
   const inside = new Map<number, number[]>();
   for (let node = 0; node < columns.nodeCount; node++) {
     const of = owner[nodeScope[node]];
-    if (of < 0 || of === node) continue;
-    append(inside, of, node);
+    if (of >= 0 && of !== node) append(inside, of, node);
   }
   const reachedMask = new Uint8Array(columns.nodeCount);
   const stack: number[] = [];

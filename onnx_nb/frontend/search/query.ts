@@ -34,7 +34,7 @@ export interface Term {
   readonly patterns: readonly Pattern[];
 }
 
-export interface ChainStep {
+interface ChainStep {
   readonly terms: readonly Term[];
   /** any number of nodes may be between the previous step and this one */
   readonly gap: boolean;

@@ -1,9 +1,6 @@
-/**
- * Searches a model for targets, best first, or for chains of nodes along the flow. Runs in steps, so that the page
- * stays responsive.
- */
+/** Searches a model for targets, best first, or for chains of nodes, in steps, so that the page stays responsive. */
 
-import { attributePairs, type Columns, type Numbers } from "../protocol/columns.ts";
+import { attributePairs, type Columns, type Numbers, runToEnd } from "../protocol/columns.ts";
 import type { Hit } from "../scene/state.ts";
 import { chains, trace } from "./chain.ts";
 import { globOf, type Matcher, shapeOf } from "./pattern.ts";
@@ -40,11 +37,7 @@ const NO_RESULT: SearchResult = { hits: [], total: 0, more: false, problem: null
 
 /** Runs a whole search; `searching` does the same in steps. */
 export function search(columns: Columns, text: string, limit = MOST_HITS): SearchResult {
-  const steps = searching(columns, text, limit);
-  for (;;) {
-    const { done, value } = steps.next();
-    if (done) return value;
-  }
+  return runToEnd(searching(columns, text, limit));
 }
 
 export function* searching(columns: Columns, text: string, limit = MOST_HITS): Searching {
@@ -71,7 +64,10 @@ function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, li
   const verdicts = terms.map((term) => judge.of(term));
   // at least one term must match the target itself, so that a scope is found and not everything in it
   const strict = terms.some((term) => !term.negative && term.field !== "kind");
-  const searchesKind = searchableKinds(terms);
+  // a search that only excludes finds the kinds of targets that its fields describe
+  const excludes = terms.every((term) => term.negative);
+  const isSearched = (kind: number): boolean =>
+    !excludes || terms.every(({ field }) => field === null || (ABOUT[field] ?? kind) === kind);
   // best first; a target is 4 × its number + its kind
   const byRank: number[][] = [[], [], [], [], []];
   let count = 0;
@@ -79,7 +75,7 @@ function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, li
   const mask = judge.slow ? 63 : 4095;
   const counts = [columns.scopeCount, columns.nodeCount, columns.valueCount];
   for (const kind of [SCOPE, NODE, VALUE]) {
-    if (!searchesKind[kind]) continue;
+    if (!isSearched(kind)) continue;
     for (let id = kind === SCOPE ? 1 : 0; id < counts[kind] && !stopped; id++) {
       if ((++count & mask) === 0 && (yield)) stopped = true;
       if (kind === NODE && columns.isFolded(id)) continue;
@@ -107,14 +103,6 @@ const ABOUT: Partial<Record<Field, number>> = {
   dtype: VALUE,
   shape: VALUE,
 };
-
-/** Returns the kinds of targets that the fields describe, for a search that only excludes. */
-function searchableKinds(terms: readonly Term[]): readonly boolean[] {
-  const excludes = terms.every((term) => term.negative);
-  return [SCOPE, NODE, VALUE].map(
-    (kind) => !excludes || terms.every(({ field }) => field === null || (ABOUT[field] ?? kind) === kind),
-  );
-}
 
 // ---------------------------------------------------------------- chains
 
@@ -149,6 +137,10 @@ const WHOLE_MATCH = 4;
 type Verdict = (id: number) => number;
 type Verdicts = readonly [scope: Verdict, node: Verdict, value: Verdict];
 const matchNothing: Verdict = () => NO;
+
+function tensorVerdicts(fits: (value: number) => boolean, isRelated: (node: number) => boolean): Verdicts {
+  return [matchNothing, (node) => (isRelated(node) ? RELATED_MATCH : NO), (value) => (fits(value) ? OWN_MATCH : NO)];
+}
 
 class Judge {
   /** judging one target may take long */
@@ -259,10 +251,7 @@ class Judge {
     return bestRank(ranks);
   }
 
-  /**
-   * Finds nodes before or after the target of this name: a node, a tensor (its producer or consumers), or a scope (its
-   * nodes).
-   */
+  /** Finds nodes before or after what has this name: a node, a tensor, or a scope, which stands for its nodes. */
   #along(term: Term, way: "before" | "after"): Verdict {
     const { nodeName, nodeScope, valueName, producer, scopePath } = this.#columns;
     const rank = this.#ranks(term, true);
@@ -314,10 +303,7 @@ class Judge {
     return reader === undefined || !this.#columns.isConstant(value) ? 0 : nodeScope[reader];
   }
 
-  /**
-   * Finds the op of this name if the model has one, else ops that contain it: "Mul" does not find MatMul, but "pool"
-   * finds MaxPool.
-   */
+  /** Finds the op of this name, or else ops that contain it: "pool" finds MaxPool, but "Mul" does not find MatMul. */
   #op(term: Term): Verdict {
     const { opName, opDomain, nodeOp } = this.#columns;
     const exactRank = this.#ranks(term, true);
@@ -359,21 +345,13 @@ class Judge {
     const tests = patterns.flatMap((pattern) => (pattern.type === "text" ? (sizeTest(pattern.text) ?? []) : []));
     const fits = (value: number): boolean => tests.some((test) => test(columns.bytesOf(value)));
     const reads = (value: number): boolean => value >= 0 && columns.isConstant(value) && fits(value);
-    return [
-      matchNothing,
-      (node) => (columns.inputsOf(node).some(reads) ? RELATED_MATCH : NO),
-      (value) => (fits(value) ? OWN_MATCH : NO),
-    ];
+    return tensorVerdicts(fits, (node) => columns.inputsOf(node).some(reads));
   }
 
   /** Matches a tensor itself, or a node by its outputs. */
   #typeVerdicts(rank: Ranks, column: Numbers): Verdicts {
     const fits = (value: number): boolean => rank(column[value]) !== NO;
-    return [
-      matchNothing,
-      (node) => (this.#makes(node, fits) ? RELATED_MATCH : NO),
-      (value) => (fits(value) ? OWN_MATCH : NO),
-    ];
+    return tensorVerdicts(fits, (node) => this.#makes(node, fits));
   }
 
   #makes(node: number, fits: (value: number) => boolean): boolean {
@@ -418,10 +396,7 @@ class Judge {
     };
   }
 
-  /**
-   * Finds nodes in a scope, and the scope itself. Dots and slashes are equal; "layer.1" finds "layer.10" only if there
-   * is no "layer.1".
-   */
+  /** Finds a scope and its nodes. Dots are slashes; "layer.1" finds "layer.10" only if there is no "layer.1". */
   #scope(term: Term): Verdicts {
     const { scopePath, scopeClass, nodeScope, scopeParent } = this.#columns;
     const scopeMask = (part: Ranks): Uint8Array =>
