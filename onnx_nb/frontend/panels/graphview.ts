@@ -384,9 +384,7 @@ export class GraphView {
     if (open !== undefined) {
       const scopes = new Set(open);
       const now = this.#state.open;
-      if (scopes.size !== now.size || open.some((scope) => !now.has(scope))) {
-        dispatch({ type: "openOnly", scopes });
-      }
+      if (scopes.size !== now.size || open.some((scope) => !now.has(scope))) dispatch({ type: "openOnly", scopes });
     }
     const { layout } = this.viewport;
     const { columnHeight = layout.columnHeight, brief = layout.brief, camera } = patch;

@@ -444,10 +444,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     numbers("time", "Time", [74, 0.4], data.seconds, time, { hint: "Median of the runs, without bodies" }),
     numbers("spread", "±", [64, 0.3], data.numbers("spread"), time, { spare: 4, hint: "Half the interquartile range" }),
     numbers("share", "Share", [56, 0.3], data.share, percent),
-    numbers("nodes", "Nodes", [50, 0.2], nodes, integer, {
-      spare: 5,
-      hint: "How many nodes of the model it computes",
-    }),
+    numbers("nodes", "Nodes", [50, 0.2], nodes, integer, { spare: 5, hint: "How many nodes of the model it computes" }),
     ...(providers.size > 1
       ? [texts("provider", "Provider", [84, 1], (kernel) => shortProvider(data, kernel), { spare: 2 })]
       : []),
