@@ -8,7 +8,7 @@ import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { button, el, elide, on, onResize, onState } from "../ui/dom.ts";
 import { GraphView } from "./graphview.ts";
-import { otherSide, Synchronizer, type Views } from "./synchronizer.ts";
+import { createSynchronizer, otherSide, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
   /** CSS height of each picture */
@@ -75,7 +75,7 @@ export function createGraphPair(
   const note = (side: SideOf, text: string): void => {
     notes[side].textContent = text;
   };
-  const synchronizer = new Synchronizer(columns, data, options.synced, note, signal);
+  const synchronizer = createSynchronizer(columns, data, options.synced, note, signal);
   const setSync = (on: boolean): void => {
     if (on === synchronizer.enabled) return;
     toggle.setAttribute("aria-pressed", String(on));
