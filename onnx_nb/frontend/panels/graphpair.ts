@@ -8,7 +8,7 @@ import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { button, el, elide, on, onResize, onState } from "../ui/dom.ts";
 import { GraphView } from "./graphview.ts";
-import { createSynchronizer, otherSide, type Views } from "./synchronizer.ts";
+import { createSynchronizer, openLike, otherSide, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
   /** CSS height of each picture */
@@ -67,7 +67,7 @@ export function createGraphPair(
   // in step the bar of the side in which the person works serves both
   const bars = SIDES.map((side) => el("div", { data: { widget: `${ROLES[side]}-bar` } }));
   const lead = (side: SideOf): void => {
-    synchronizer.lead(side);
+    synchronizer.leader = side;
     bars.forEach((bar, at) => {
       bar.hidden = synchronizer.enabled && at !== side;
     });
@@ -115,7 +115,7 @@ export function createGraphPair(
     return Object.setPrototypeOf(members, host.graphs[side]) as GraphHost;
   };
   const first = new Set(options.open ?? defaultOpen(columns[0]));
-  const open = [first, synchronizer.openLike(first)] as const;
+  const open = [first, openLike(first, columns, data)] as const;
   const view = (side: SideOf): GraphView => {
     const graphOptions = {
       isNested: true,

@@ -35,7 +35,7 @@ import { createLenses } from "./lenses.ts";
 import { createSelection } from "./selection.ts";
 import { paneParts } from "./submodelpane.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
-import { createTree } from "./tree.ts";
+import { Tree } from "./tree.ts";
 import { countedByKind, describe, factsOf, followLinks, type ViewContext } from "./viewcontext.ts";
 import { Viewport } from "./viewport.ts";
 
@@ -118,7 +118,7 @@ export class GraphView {
 
     const focus = (): void => viewport.focus();
     const help = createHelp(options.isPaired === true ? PAIR_KEYS : [], focus, signal);
-    const tree = createTree(view);
+    const tree = new Tree(view);
     const drawer = (open: boolean): void => {
       tree.toggle(open);
       viewport.resize();

@@ -9,7 +9,7 @@ import { createLegend } from "./legend.ts";
 import { createSummary, type SummaryData } from "./summary.ts";
 import { buttonIn, FakeHost, FakeView, furnish, MODEL, settle } from "./testing.ts";
 import { createToolbar } from "./toolbar.ts";
-import { createTree } from "./tree.ts";
+import { Tree } from "./tree.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
@@ -27,7 +27,7 @@ beforeEach(() => {
 
 describe("the tree", () => {
   const tree = (): void => {
-    view.show(createTree(view), root);
+    view.show(new Tree(view), root);
   };
   const rows = (): string[] =>
     [...root.querySelectorAll<HTMLElement>("[role=treeitem]")].map(

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import { createSearchBox, type SearchBox } from "./searchbox.ts";
+import { SearchBox } from "./searchbox.ts";
 import { FakeHost, FakeView, MODEL, settle } from "./testing.ts";
 
 let root: HTMLElement;
@@ -16,10 +16,7 @@ function open(columns = MODEL): void {
   view = new FakeView(new FakeHost(), columns, [0], stop.signal);
   root = document.createElement("div");
   document.body.replaceChildren(root);
-  box = view.show(
-    createSearchBox(view, () => input().blur()),
-    root,
-  );
+  box = view.show(new SearchBox(view, () => input().blur()), root);
   box.focus();
 }
 const input = (): HTMLInputElement => root.querySelector("input") as HTMLInputElement;

@@ -39,24 +39,16 @@ export function createSynchronizer(
   signal: AbortSignal,
 ) {
   let views: Views | null = null;
-  let scenes: readonly (Scene | null)[] = [];
-  /** boxes that both scenes draw, in the left one and in the right one */
-  let boxes: readonly [number[], number[]] = [[], []];
   let enabled = isEnabled;
-  /** the side in which the person works; the other one follows */
-  let leader: SideOf = 0;
   let isChanging = false;
-  /** the last selection in both graphs: near the middle of the view it counts most in the alignment */
-  let anchor: Anchor | null = null;
   let openScopes: [ReadonlySet<number>, ReadonlySet<number>] = [new Set(), new Set()];
-  let frame = 0;
+  const alignment = createAlignment(columns, data, signal);
   onAbort(signal, () => {
     views = null;
-    cancelAnimationFrame(frame);
   });
-
-  // ---------------------------------------------------------------- mirroring
-
+  const align = (side: SideOf): void => {
+    if (enabled && views !== null) alignment.start(views, side);
+  };
   const change = (act: () => void): void => {
     if (isChanging) return;
     isChanging = true;
@@ -76,23 +68,6 @@ export function createSynchronizer(
   };
   const select = (view: GraphView, side: SideOf, targets: readonly Target[]): void =>
     view.apply({ selection: targets.map((target) => ({ ...target, name: columns[side].nameOf(target) })) });
-  const openThere = (
-    side: SideOf,
-    now: ReadonlySet<number>,
-    open: ReadonlySet<number>,
-    there: SideOf,
-  ): readonly number[] => {
-    const before = openScopes[side];
-    const scopes = new Set(open);
-    const counterpart = (id: number): number => data.counterpart(side, { kind: "scope", id })?.id ?? -1;
-    for (const scope of before) if (!now.has(scope)) scopes.delete(counterpart(scope));
-    for (const scope of now) {
-      // the path of no scope is empty
-      const path = before.has(scope) ? [] : columns[there].ancestry(counterpart(scope));
-      for (const ancestor of path) scopes.add(ancestor);
-    }
-    return [...scopes];
-  };
   const mirrorSelection = (side: SideOf, selection: readonly NamedTarget[], view: GraphView, there: SideOf): void => {
     const counterparts = selection.flatMap((target) => data.counterpart(side, target) ?? []);
     select(view, there, counterparts);
@@ -109,38 +84,133 @@ export function createSynchronizer(
     view.dispatch({ type: "reveal", target: place });
     remember();
     const origin = target === null ? data.counterpart(there, place) : last;
-    anchor = origin === null ? null : side === 0 ? [origin, place] : [place, origin];
+    alignment.anchor = origin === null ? null : side === 0 ? [origin, place] : [place, origin];
     align(side);
   };
 
-  // ---------------------------------------------------------------- alignment
-
-  /** Aligns the other graph with this one once both have been laid out. */
-  const align = (side: SideOf): void => {
-    if (!enabled) return;
-    cancelAnimationFrame(frame);
-    const wait = (): void => {
-      if (views?.some((view) => view.viewport.busy) === true) frame = requestAnimationFrame(wait);
-      else alignNow(side);
-    };
-    frame = requestAnimationFrame(wait);
+  const synchronizer = {
+    /** the side in which the person works now; the other one follows */
+    leader: 0 as SideOf,
+    /** Takes the views, which are created later than this. */
+    attach(created: Views): void {
+      views = created;
+      remember();
+    },
+    get enabled(): boolean {
+      return enabled;
+    },
+    set enabled(on: boolean) {
+      enabled = on;
+      if (on) align(synchronizer.leader);
+    },
+    /** Applies a change of one view to the other. */
+    changed(side: SideOf, { selection, direction, color, open }: Patch): void {
+      mirror(side, (view, there) => {
+        if (selection !== undefined) mirrorSelection(side, selection, view, there);
+        if (!enabled) return;
+        if (direction !== undefined) view.apply({ direction });
+        if (color !== undefined) view.apply({ color });
+        if (open === undefined) return;
+        const counterpart = (id: number): number => data.counterpart(side, { kind: "scope", id })?.id ?? -1;
+        view.apply({ open: follow(view.state.open, openScopes[side], new Set(open), counterpart, columns[there]) });
+      });
+      if (!enabled || open === undefined || isChanging) return;
+      remember();
+      align(side);
+    },
+    /** Follows a movement of one view's camera. */
+    onLook(side: SideOf): void {
+      if (enabled && synchronizer.leader === side && !isChanging && views !== null) alignment.apply(views, side);
+    },
+    /** Follows a search in one view. */
+    onSearch(side: SideOf, text: string): void {
+      if (!enabled) return;
+      mirror(side, (view, there) => view.dispatch({ type: "search", text, hits: search(columns[there], text).hits }));
+    },
+    /** Selects targets in both graphs and brings the first of each into view. */
+    show(selections: readonly [readonly Target[], readonly Target[]]): void {
+      if (views === null) return;
+      const pair = views;
+      const targets = SIDES.map((side) => drawnAs(columns[side], selections[side]));
+      const [[left], [right]] = targets;
+      synchronizer.leader = left === undefined ? 1 : 0;
+      change(() => {
+        for (const side of SIDES) {
+          const [first, ...others] = targets[side];
+          note(side, "");
+          select(pair[side], side, targets[side]);
+          for (const target of others.slice(0, MAX_REVEALED - 1)) pair[side].dispatch({ type: "reveal", target });
+          if (first !== undefined) pair[side].dispatch({ type: "reveal", target: first, toCenter: true });
+        }
+        remember();
+      });
+      alignment.anchor = left === undefined || right === undefined ? null : [left, right];
+      if (alignment.anchor !== null) align(synchronizer.leader);
+    },
   };
-  const alignNow = (side: SideOf): void => {
-    const offset = offsetOf(side);
-    if (views === null || offset === null) return;
-    const { camera, view } = views[side].viewport.position;
-    const { viewport } = views[otherSide(side)];
-    const size = viewport.position.view;
-    if (view.w === 0 || size.w === 0) return;
-    const x = camera.x + view.w / camera.k / 2 + offset.x;
-    const y = camera.y + view.h / camera.k / 2 + offset.y;
-    viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
+  return synchronizer;
+}
+
+/** Returns the open scopes after their counterparts have been opened and closed: `before` were open, `now` are. */
+function follow(
+  open: ReadonlySet<number>,
+  before: ReadonlySet<number>,
+  now: ReadonlySet<number>,
+  counterpart: (scope: number) => number,
+  columns: Columns,
+): number[] {
+  const scopes = new Set(open);
+  for (const scope of before) if (!now.has(scope)) scopes.delete(counterpart(scope));
+  for (const scope of now) {
+    // the path of no scope is empty
+    const path = before.has(scope) ? [] : columns.ancestry(counterpart(scope));
+    for (const ancestor of path) scopes.add(ancestor);
+  }
+  return [...scopes];
+}
+
+/** Returns the scopes of the right graph that are open when `open` are in the left one. */
+export function openLike(
+  open: ReadonlySet<number>,
+  columns: readonly [Columns, Columns],
+  data: PairData,
+): ReadonlySet<number> {
+  const there = new Set<number>([0]);
+  for (const id of open) {
+    const counterpart = data.counterpart(0, { kind: "scope", id });
+    if (counterpart !== null) for (const inside of columns[1].ancestry(counterpart.id)) there.add(inside);
+  }
+  for (const id of defaultOpen(columns[1])) {
+    if (data.counterpart(1, { kind: "scope", id }) !== null) continue;
+    if (columns[1].ancestry(id).every((ancestor) => ancestor === id || there.has(ancestor))) there.add(id);
+  }
+  return there;
+}
+
+/** Moves the camera of one graph so that its boxes are beside their counterparts in the other one. */
+function createAlignment(columns: readonly [Columns, Columns], data: PairData, signal: AbortSignal) {
+  let scenes: readonly Scene[] = [];
+  /** boxes that both scenes draw, in the left one and in the right one */
+  let boxes: readonly [number[], number[]] = [[], []];
+  let frame = 0;
+  onAbort(signal, () => cancelAnimationFrame(frame));
+
+  const match = (left: Scene, right: Scene): void => {
+    scenes = [left, right];
+    boxes = [[], []];
+    for (let box = 0; box < left.boxes.count; box++) {
+      const target = targetOf(left, box);
+      const counterpart = target === null ? null : data.counterpart(0, target);
+      const there = counterpart === null ? -1 : boxOf(right, columns[1], counterpart);
+      if (there < 0) continue;
+      boxes[0].push(box);
+      boxes[1].push(there);
+    }
   };
   /** Returns the offset from boxes in the scene of `side` to their counterparts; boxes near the middle count most. */
-  const offsetOf = (side: SideOf): Point | null => {
-    if (views === null) return null;
+  const offsetOf = (views: Views, side: SideOf): Point | null => {
     const [left, right] = views.map((view) => view.viewport.scene);
-    if (left == null || right == null) return null;
+    if (left === null || right === null) return null;
     if (scenes[0] !== left || scenes[1] !== right) match(left, right);
     const { camera, view } = views[side].viewport.position;
     const [cx, cy] = [camera.x + view.w / camera.k / 2, camera.y + view.h / camera.k / 2];
@@ -155,99 +225,36 @@ export function createSynchronizer(
     };
     const [a, b] = boxes;
     for (let at = 0; at < a.length; at++) count([centerOf(left, a[at]), centerOf(right, b[at])], 1);
-    const [start, end] = anchor?.map((target, at) => placeOf(at === 0 ? left : right, columns[at], target)) ?? [];
+    const [start, end] =
+      alignment.anchor?.map((target, at) => placeOf(at === 0 ? left : right, columns[at], target)) ?? [];
     if (start != null && end != null) count([start, end], ANCHOR_WEIGHT);
     return sum === 0 ? null : { x: x / sum, y: y / sum };
   };
-  const match = (left: Scene, right: Scene): void => {
-    scenes = [left, right];
-    boxes = [[], []];
-    for (let box = 0; box < left.boxes.count; box++) {
-      const target = targetOf(left, box);
-      const counterpart = target === null ? null : data.counterpart(0, target);
-      const there = counterpart === null ? -1 : boxOf(right, columns[1], counterpart);
-      if (there < 0) continue;
-      boxes[0].push(box);
-      boxes[1].push(there);
-    }
-  };
-
-  return {
-    /** Takes the views, which are created later than this. */
-    attach(created: Views): void {
-      views = created;
-      remember();
+  const alignment = {
+    /** the last selection in both graphs: near the middle of the view it counts most */
+    anchor: null as Anchor | null,
+    /** Aligns the other graph with that of `side`. */
+    apply(views: Views, side: SideOf): void {
+      const offset = offsetOf(views, side);
+      const { camera, view } = views[side].viewport.position;
+      const { viewport } = views[otherSide(side)];
+      const size = viewport.position.view;
+      if (offset === null || view.w === 0 || size.w === 0) return;
+      const x = camera.x + view.w / camera.k / 2 + offset.x;
+      const y = camera.y + view.h / camera.k / 2 + offset.y;
+      viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
     },
-    get enabled(): boolean {
-      return enabled;
-    },
-    set enabled(on: boolean) {
-      enabled = on;
-      if (on) align(leader);
-    },
-    get leader(): SideOf {
-      return leader;
-    },
-    /** Marks the side in which the person works now. */
-    lead(side: SideOf): void {
-      leader = side;
-    },
-    /** Applies a change of one view to the other. */
-    changed(side: SideOf, { selection, direction, color, open }: Patch): void {
-      mirror(side, (view, there) => {
-        if (selection !== undefined) mirrorSelection(side, selection, view, there);
-        if (!enabled) return;
-        if (direction !== undefined) view.apply({ direction });
-        if (color !== undefined) view.apply({ color });
-        if (open !== undefined) view.apply({ open: openThere(side, new Set(open), view.state.open, there) });
-      });
-      if (!enabled || open === undefined || isChanging) return;
-      remember();
-      align(side);
-    },
-    /** Follows a movement of one view's camera. */
-    onLook(side: SideOf): void {
-      if (enabled && leader === side && !isChanging) alignNow(side);
-    },
-    /** Follows a search in one view. */
-    onSearch(side: SideOf, text: string): void {
-      if (!enabled) return;
-      mirror(side, (view, there) => view.dispatch({ type: "search", text, hits: search(columns[there], text).hits }));
-    },
-    /** Selects targets in both graphs and brings the first of each into view. */
-    show(selections: readonly [readonly Target[], readonly Target[]]): void {
-      if (views === null) return;
-      const pair = views;
-      const targets = SIDES.map((side) => drawnAs(columns[side], selections[side]));
-      const [[left], [right]] = targets;
-      leader = left === undefined ? 1 : 0;
-      change(() => {
-        for (const side of SIDES) {
-          const [first, ...others] = targets[side];
-          note(side, "");
-          select(pair[side], side, targets[side]);
-          for (const target of others.slice(0, MAX_REVEALED - 1)) pair[side].dispatch({ type: "reveal", target });
-          if (first !== undefined) pair[side].dispatch({ type: "reveal", target: first, toCenter: true });
-        }
-        remember();
-      });
-      anchor = left === undefined || right === undefined ? null : [left, right];
-      if (anchor !== null) align(leader);
-    },
-    /** Returns the scopes of the right graph that are open when `open` are in the left one. */
-    openLike(open: ReadonlySet<number>): ReadonlySet<number> {
-      const there = new Set<number>([0]);
-      for (const id of open) {
-        const counterpart = data.counterpart(0, { kind: "scope", id });
-        if (counterpart !== null) for (const inside of columns[1].ancestry(counterpart.id)) there.add(inside);
-      }
-      for (const id of defaultOpen(columns[1])) {
-        if (data.counterpart(1, { kind: "scope", id }) !== null) continue;
-        if (columns[1].ancestry(id).every((ancestor) => ancestor === id || there.has(ancestor))) there.add(id);
-      }
-      return there;
+    /** Aligns it once both have been laid out. */
+    start(views: Views, side: SideOf): void {
+      cancelAnimationFrame(frame);
+      const wait = (): void => {
+        if (views.some((view) => view.viewport.busy)) frame = requestAnimationFrame(wait);
+        else alignment.apply(views, side);
+      };
+      frame = requestAnimationFrame(wait);
     },
   };
+  return alignment;
 }
 
 /** Returns the drawn targets without duplicates. */

@@ -3,7 +3,7 @@
 import type { Saving, State } from "../scene/state.ts";
 import { button, el, elide, fillings, onResize, type Properties, textField } from "../ui/dom.ts";
 import { createMenu, item, type Menu } from "../ui/menu.ts";
-import { createSearchBox } from "./searchbox.ts";
+import { SearchBox } from "./searchbox.ts";
 import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 export type Toolbar = ReturnType<typeof createToolbar>;
@@ -44,7 +44,7 @@ export function createToolbar(
   const name = el("b.onnx-nb-name", { title: columns.meta.name }, elide(columns.meta.name || "model", 48));
   const help = press("?", "Keys (?)", actions.help, { "aria-label": "Help" });
   const save = createSaveMenu(view);
-  const searchBox = createSearchBox(view, actions.leaveSearch);
+  const searchBox = new SearchBox(view, actions.leaveSearch);
   const [breadcrumbs, bookmarks] = [createBreadcrumbs(view), createBookmarks(view)];
   const outer = isNested ? [] : [gather, expand, turn, bookmarks.element, save.element, help];
   const tools = el("div.onnx-nb-tools", fit, ...outer);

@@ -7,7 +7,7 @@ import { type Columns, oncePerModel, SCOPE_KIND, type Target } from "../protocol
 import { multipleText } from "../scene/labels.ts";
 import { keyOf, type State, sameTarget, selectionOf } from "../scene/state.ts";
 import { el, elide, on, onAbort } from "../ui/dom.ts";
-import { describe, type ViewContext } from "./viewcontext.ts";
+import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Pixels of a row. */
 const ROW = 24;
@@ -20,184 +20,203 @@ const SPARE_ROWS = 30;
 
 let trees = 0;
 
-export function createTree({ columns, state, dispatch, signal }: ViewContext) {
-  const prefix = `onnx-nb-row-${trees++}-`;
-  const spacer = el("div.onnx-nb-rows-all", { role: "presentation" });
-  const labels = { "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": true };
-  const tree = el("div.onnx-nb-tree", { role: "tree", tabindex: -1, ...labels }, spacer);
-  const element = el("aside.onnx-nb-drawer.onnx-nb-hiddenish", { "aria-label": "Tree" }, tree);
+export class Tree implements Panel {
+  readonly #view: ViewContext;
+  readonly #prefix = `onnx-nb-row-${trees++}-`;
+  readonly #spacer = el("div.onnx-nb-rows-all", { role: "presentation" });
+  readonly #tree = el(
+    "div.onnx-nb-tree",
+    { role: "tree", tabindex: -1, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": true },
+    this.#spacer,
+  );
+  readonly element = el("aside.onnx-nb-drawer.onnx-nb-hiddenish", { "aria-label": "Tree" }, this.#tree);
   /** nodes whose tensors are hidden */
-  const foldedNodes = new Set<number>();
+  readonly #foldedNodes = new Set<number>();
   /** the state that the list shows */
-  let listedState: State | null = null;
-  let rows = TreeRows.EMPTY;
-  let selection: ReadonlySet<string> = new Set();
+  #listedState: State | null = null;
+  #rows = TreeRows.EMPTY;
+  #selection: ReadonlySet<string> = new Set();
   /** the active row */
-  let active = 0;
+  #active = 0;
   /** the selection was changed here, so the active row stays */
-  let isOwnChange = false;
-  let timer = 0;
-  onAbort(signal, () => window.clearTimeout(timer));
+  #isOwnChange = false;
+  #timer = 0;
 
-  // the picture has priority
-  const update = (): void => {
-    if (timer === 0) timer = window.setTimeout(catchUp, LATER_MS);
-  };
-  const catchUp = (): void => {
-    window.clearTimeout(timer);
-    timer = 0;
-    const [now, before] = [state(), listedState];
-    if (now === before) return;
-    listedState = now;
-    const hasNewScopes = before?.open !== now.open;
+  constructor(view: ViewContext) {
+    this.#view = view;
+    this.#listen(view.signal);
+    onAbort(view.signal, () => window.clearTimeout(this.#timer));
+  }
+
+  /** Shows or hides the list; a hidden one is no tab stop, but assistive technology still reads it. */
+  toggle(open: boolean): void {
+    this.element.classList.toggle("onnx-nb-hiddenish", !open);
+    this.#tree.tabIndex = open ? 0 : -1;
+    this.update();
+  }
+
+  update(): void {
+    // the picture has priority
+    if (this.#timer === 0) this.#timer = window.setTimeout(() => this.#catchUp(), LATER_MS);
+  }
+
+  #catchUp(): void {
+    window.clearTimeout(this.#timer);
+    this.#timer = 0;
+    const [state, before] = [this.#view.state(), this.#listedState];
+    if (state === before) return;
+    this.#listedState = state;
+    const hasNewScopes = before?.open !== state.open;
     if (hasNewScopes) {
-      const target = rows.length > 0 ? rows.at(active).target : null;
-      rows = TreeRows.of(columns, now.open, foldedNodes);
-      active = Math.max(0, rows.indexOf(target)); // the active row stays the same
+      const target = this.#rows.length > 0 ? this.#rows.at(this.#active).target : null;
+      this.#rows = TreeRows.of(this.#view.columns, state.open, this.#foldedNodes);
+      this.#active = Math.max(0, this.#rows.indexOf(target)); // the active row stays the same
     }
-    const hasNewSelection = !sameTarget(now.selection, before?.selection ?? null) || now.others !== before?.others;
-    if (hasNewSelection) selection = new Set(selectionOf(now).map(keyOf));
-    const at = hasNewSelection ? rows.indexOf(now.selection) : -1;
-    if (at >= 0 && !isOwnChange) show(at);
-    else if (hasNewScopes || hasNewSelection) fill();
-    isOwnChange = false;
-  };
+    const { selection } = state;
+    const hasNewSelection = !sameTarget(selection, before?.selection ?? null) || state.others !== before?.others;
+    if (hasNewSelection) this.#selection = new Set(selectionOf(state).map(keyOf));
+    const at = hasNewSelection ? this.#rows.indexOf(selection) : -1;
+    if (at >= 0 && !this.#isOwnChange) this.#show(at);
+    else if (hasNewScopes || hasNewSelection) this.#fill();
+    this.#isOwnChange = false;
+  }
 
   // ---------------------------------------------------------------- drawing
 
-  const fill = (): void => {
-    const count = rows.length;
-    spacer.style.height = `${count * ROW}px`;
+  #fill(): void {
+    const [tree, count] = [this.#tree, this.#rows.length];
+    this.#spacer.style.height = `${count * ROW}px`;
     const height = Math.max(tree.clientHeight, 10 * ROW);
     const all = count <= MAX_FULL_ROWS;
     const from = all ? 0 : Math.max(0, Math.floor(tree.scrollTop / ROW) - SPARE_ROWS);
     const to = all ? count : Math.min(count, Math.ceil((tree.scrollTop + height) / ROW) + SPARE_ROWS);
     const rowsInView = new Set<number>();
     for (let at = from; at < to; at++) rowsInView.add(at);
-    if (active < count) rowsInView.add(active); // the active row must exist
-    spacer.replaceChildren(...[...rowsInView].sort((a, b) => a - b).map(rowOf));
-    tree.setAttribute("aria-activedescendant", count > 0 ? `${prefix}${active}` : "");
-  };
-  const rowOf = (at: number): HTMLElement => {
-    const { target, level, expanded, position, siblings } = rows.at(at);
-    const { title, sub } = words(columns, target);
+    if (this.#active < count) rowsInView.add(this.#active); // the active row must exist
+    this.#spacer.replaceChildren(...[...rowsInView].sort((a, b) => a - b).map((at) => this.#row(at)));
+    tree.setAttribute("aria-activedescendant", count > 0 ? `${this.#prefix}${this.#active}` : "");
+  }
+
+  #row(at: number): HTMLElement {
+    const { target, level, expanded, position, siblings } = this.#rows.at(at);
+    const { title, sub } = words(this.#view.columns, target);
     return el(
-      `div.onnx-nb-treerow${at === active ? ".onnx-nb-active" : ""}`,
+      `div.onnx-nb-treerow${at === this.#active ? ".onnx-nb-active" : ""}`,
       {
         title: `${title}\n${sub}`.slice(0, 4000),
         role: "treeitem",
-        id: `${prefix}${at}`,
+        id: `${this.#prefix}${at}`,
         "aria-level": level,
         "aria-posinset": position,
         "aria-setsize": siblings,
-        "aria-selected": selection.has(keyOf(target)),
+        "aria-selected": this.#selection.has(keyOf(target)),
         "aria-expanded": expanded ?? undefined,
         style: { top: `${at * ROW}px`, "padding-inline-start": `${level * 14 - 6}px` },
-        data: { row: String(at), [target.kind]: columns.nameOf(target) },
+        data: { row: String(at), [target.kind]: this.#view.columns.nameOf(target) },
       },
       el("span.onnx-nb-twist", { "aria-hidden": true }, expanded === null ? "" : expanded ? "–" : "+"),
       el(`span.onnx-nb-tree-${target.kind}`, elide(title, 80)),
       sub === "" ? null : el("span.onnx-nb-dim", ` ${elide(sub, 60)}`),
     );
-  };
-  const show = (at: number): void => {
-    active = Math.max(0, Math.min(rows.length - 1, at));
-    const top = active * ROW;
+  }
+
+  #show(at: number): void {
+    const tree = this.#tree;
+    this.#active = Math.max(0, Math.min(this.#rows.length - 1, at));
+    const top = this.#active * ROW;
     const height = tree.clientHeight;
     if (height > 0 && (top < tree.scrollTop || top + ROW > tree.scrollTop + height)) {
       tree.scrollTop = top < tree.scrollTop ? top : top + ROW - height;
     }
-    fill();
-  };
+    this.#fill();
+  }
 
   // ---------------------------------------------------------------- acting
 
-  const toggle = (at: number): void => {
-    const { target, expanded } = rows.at(at);
-    if (target.kind === "scope") dispatch({ type: "toggle", scope: target.id });
+  #toggle(at: number): void {
+    const { target, expanded } = this.#rows.at(at);
+    if (target.kind === "scope") this.#view.dispatch({ type: "toggle", scope: target.id });
     else if (target.kind === "node" && expanded !== null) {
-      if (expanded) foldedNodes.add(target.id);
-      else foldedNodes.delete(target.id);
-      rows = TreeRows.of(columns, state().open, foldedNodes);
-      fill();
+      if (expanded) this.#foldedNodes.add(target.id);
+      else this.#foldedNodes.delete(target.id);
+      this.#rows = TreeRows.of(this.#view.columns, this.#view.state().open, this.#foldedNodes);
+      this.#fill();
     }
-  };
-  const activate = (at: number): void => {
-    const { target } = rows.at(at);
-    active = at;
-    dispatch({ type: "select", target });
-    dispatch({ type: "reveal", target });
-  };
-  /** Adds a row to the selection, or removes it. */
-  const toggleSelection = (at: number): void => {
-    active = at;
-    isOwnChange = true;
-    dispatch({ type: "also", target: rows.at(at).target });
-  };
-  /** Adds all rows from the active one to this one. */
-  const extend = (to: number): void => {
-    const at = Math.max(0, Math.min(rows.length - 1, to));
-    const [from, end] = [Math.min(at, active), Math.max(at, active)];
-    const targets = Array.from({ length: end - from + 1 }, (_, nth) => rows.at(from + nth).target);
-    isOwnChange = true;
-    dispatch({ type: "selectAll", targets: at < active ? targets.reverse() : targets, add: true });
-    show(at);
-  };
+  }
 
-  /** Returns the row of an event, −1 for none, and whether the event is on its toggle. */
-  const place = ({ target }: Event): readonly [at: number, twist: boolean] => {
-    const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
-    return [Number(row?.dataset.row ?? -1), target instanceof Element && target.classList.contains("onnx-nb-twist")];
-  };
-  on(tree, "focus", signal, catchUp);
-  on(tree, "scroll", { signal, passive: true }, fill);
-  on(tree, "click", signal, (event) => {
-    const [at, twist] = place(event);
-    if (at < 0) return;
-    if (twist && rows.at(at).expanded !== null) toggle(at);
-    else if (event.shiftKey) extend(at);
-    else if (event.ctrlKey || event.metaKey) toggleSelection(at);
-    else activate(at);
-  });
-  on(tree, "dblclick", signal, (event) => {
-    const [at, twist] = place(event);
-    if (at >= 0 && !twist) toggle(at);
-  });
-  on(tree, "keydown", signal, (event) => {
-    const act = rows.length > 0 && !event.altKey ? keysOf(event)[event.key] : undefined;
-    if (act === undefined) return;
-    event.preventDefault();
-    event.stopPropagation(); // the picture has other keys
-    act();
-  });
-  const keysOf = ({ shiftKey, ctrlKey, metaKey }: KeyboardEvent): Readonly<Record<string, () => void>> => {
-    const { expanded } = rows.at(active);
-    const go = shiftKey ? extend : show;
-    const choose = (): void => (ctrlKey || metaKey ? toggleSelection(active) : activate(active));
+  #activate(at: number): void {
+    const { target } = this.#rows.at(at);
+    this.#active = at;
+    this.#view.dispatch({ type: "select", target });
+    this.#view.dispatch({ type: "reveal", target });
+  }
+
+  /** Adds a row to the selection, or removes it. */
+  #toggleSelection(at: number): void {
+    this.#active = at;
+    this.#isOwnChange = true;
+    this.#view.dispatch({ type: "also", target: this.#rows.at(at).target });
+  }
+
+  /** Adds all rows from the active one to this one. */
+  #extend(to: number): void {
+    const at = Math.max(0, Math.min(this.#rows.length - 1, to));
+    const [from, end] = [Math.min(at, this.#active), Math.max(at, this.#active)];
+    const targets = Array.from({ length: end - from + 1 }, (_, nth) => this.#rows.at(from + nth).target);
+    this.#isOwnChange = true;
+    this.#view.dispatch({ type: "selectAll", targets: at < this.#active ? targets.reverse() : targets, add: true });
+    this.#show(at);
+  }
+
+  #listen(signal: AbortSignal): void {
+    const tree = this.#tree;
+    /** Returns the row of an event, −1 for none, and whether the event is on its toggle. */
+    const place = ({ target }: Event): readonly [at: number, twist: boolean] => {
+      const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
+      return [Number(row?.dataset.row ?? -1), target instanceof Element && target.classList.contains("onnx-nb-twist")];
+    };
+    on(tree, "focus", signal, () => this.#catchUp());
+    on(tree, "scroll", { signal, passive: true }, () => this.#fill());
+    on(tree, "click", signal, (event) => {
+      const [at, twist] = place(event);
+      if (at < 0) return;
+      if (twist && this.#rows.at(at).expanded !== null) this.#toggle(at);
+      else if (event.shiftKey) this.#extend(at);
+      else if (event.ctrlKey || event.metaKey) this.#toggleSelection(at);
+      else this.#activate(at);
+    });
+    on(tree, "dblclick", signal, (event) => {
+      const [at, twist] = place(event);
+      if (at >= 0 && !twist) this.#toggle(at);
+    });
+    on(tree, "keydown", signal, (event) => {
+      const act = this.#rows.length > 0 && !event.altKey ? this.#keys(event)[event.key] : undefined;
+      if (act === undefined) return;
+      event.preventDefault();
+      event.stopPropagation(); // the picture has other keys
+      act();
+    });
+  }
+
+  #keys({ shiftKey, ctrlKey, metaKey }: KeyboardEvent): Readonly<Record<string, () => void>> {
+    const at = this.#active;
+    const { expanded } = this.#rows.at(at);
+    const go = (to: number): void => (shiftKey ? this.#extend(to) : this.#show(to));
+    const choose = (): void => (ctrlKey || metaKey ? this.#toggleSelection(at) : this.#activate(at));
     return {
-      ArrowDown: () => go(active + 1),
-      ArrowUp: () => go(active - 1),
+      ArrowDown: () => go(at + 1),
+      ArrowUp: () => go(at - 1),
       Home: () => go(0),
-      End: () => go(rows.length - 1),
+      End: () => go(this.#rows.length - 1),
       Enter: choose,
       " ": choose,
       ArrowRight: () => {
-        if (expanded === false) toggle(active);
-        else if (expanded) show(active + 1);
+        if (expanded === false) this.#toggle(at);
+        else if (expanded) this.#show(at + 1);
       },
-      ArrowLeft: () => (expanded ? toggle(active) : show(rows.parentOf(active))),
+      ArrowLeft: () => (expanded ? this.#toggle(at) : this.#show(this.#rows.parentOf(at))),
     };
-  };
-  return {
-    element,
-    update,
-    /** Shows or hides the list; a hidden one is no tab stop, but assistive technology still reads it. */
-    toggle(open: boolean): void {
-      element.classList.toggle("onnx-nb-hiddenish", !open);
-      tree.tabIndex = open ? 0 : -1;
-      update();
-    },
-  };
+  }
 }
 
 function words(columns: Columns, target: Target): { title: string; sub: string } {
