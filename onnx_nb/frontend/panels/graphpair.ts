@@ -68,13 +68,9 @@ export function createGraphPair(
   const bars = SIDES.map((side) => el("div", { data: { widget: `${ROLES[side]}-bar` } }));
   const lead = (side: SideOf): void => {
     synchronizer.leader = side;
-    bars.forEach((bar, at) => {
-      bar.hidden = synchronizer.enabled && at !== side;
-    });
+    for (const [at, bar] of bars.entries()) bar.hidden = synchronizer.enabled && at !== side;
   };
-  const note = (side: SideOf, text: string): void => {
-    notes[side].textContent = text;
-  };
+  const note = (side: SideOf, text: string): void => notes[side].replaceChildren(text);
   const synchronizer = createSynchronizer(columns, data, options.synced, note, signal);
   const setSync = (on: boolean): void => {
     if (on === synchronizer.enabled) return;
