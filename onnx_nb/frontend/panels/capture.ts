@@ -4,7 +4,7 @@ import { spark, statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
 import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { shortDtype } from "../scene/labels.ts";
-import { button, el, elide, facts, paneHead } from "../ui/dom.ts";
+import { button, createAnnouncer, el, elide, facts, paneHead } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { download } from "./export.ts";
 
@@ -32,18 +32,16 @@ export function createCapture(
   root.style.setProperty("--nb-height", `${options.height ?? 420}px`);
   const rowOf = new Map(digest.names.map((name, row) => [name, row]));
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Value", tabindex: 0 });
-  const voice = el("div.onnx-nb-live", { "aria-live": "polite" });
+  const { element: live, announce } = createAnnouncer();
   const isOdd = (row: number): boolean => digest.nan(row) + digest.inf(row) > 0;
   // where nothing is chosen, the first value that is not finite, or the first of all
-  const first = Math.max(
-    0,
-    digest.names.findIndex((_, row) => isOdd(row)),
-  );
+  const firstOdd = digest.names.findIndex((_, row) => isOdd(row));
   const show = (row: number): void => {
-    detail.replaceChildren(...(digest.count === 0 ? [] : details(digest, row < 0 ? first : row, signal)));
+    detail.replaceChildren(
+      ...(digest.count === 0 ? [] : details(digest, row < 0 ? Math.max(0, firstOdd) : row, signal)),
+    );
     detail.scrollTop = 0;
-    if (row >= 0)
-      voice.textContent = elide(`${digest.names[row]} ${digest.text("op", row)} ${trouble(digest, row)}`, 300);
+    if (row >= 0) announce(`${digest.names[row]} ${digest.text("op", row)} ${trouble(digest, row)}`);
   };
   const table = new Table(
     {
@@ -82,9 +80,8 @@ export function createCapture(
       options.onChoose?.(nonfinite.name);
     };
     const press = button("Show it", goThere, signal, { class: "onnx-nb-small" });
-    strips.push(
-      el("div.onnx-nb-strip.onnx-nb-alert", { role: "status" }, el("span", elide(nonfinite.message, 600)), press),
-    );
+    const message = el("span", elide(nonfinite.message, 600));
+    strips.push(el("div.onnx-nb-strip.onnx-nb-alert", { role: "status" }, message, press));
   }
   if (stopped !== "") strips.push(el("div.onnx-nb-strip", { role: "status" }, elide(stopped, 300)));
   root.replaceChildren(
@@ -99,7 +96,7 @@ export function createCapture(
     linkNote,
     ...strips,
     el("div.onnx-nb-split-body", table.element, detail),
-    voice,
+    live,
   );
   show(-1);
   return {
@@ -108,9 +105,7 @@ export function createCapture(
       if ((rowOf.get(name) ?? -1) !== table.row) go(name);
     },
     /** Shows the name of the linked graph, "" for none. */
-    setLink(text: string): void {
-      linkNote.textContent = elide(text, 200);
-    },
+    setLink: (text: string): void => linkNote.replaceChildren(elide(text, 200)),
   };
 }
 

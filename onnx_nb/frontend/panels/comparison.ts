@@ -14,6 +14,7 @@ import {
   type RowColumn,
   Table,
   type TableColumn,
+  type TableOptions,
   tablesBelow,
   texts,
 } from "../ui/table.ts";
@@ -61,8 +62,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   root.classList.add("onnx-nb-comparison");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
   let chosenRow = -1;
-  const live = el("div.onnx-nb-live", { "aria-live": "polite" });
-  const { announce, task } = createPanelTask(root, live, signal);
+  const { live, announce, task } = createPanelTask(root, signal);
   const choose = (row: number, person: boolean): void => {
     if (row === chosenRow) return;
     chosenRow = row;
@@ -76,23 +76,14 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const pick = (row: number): void => choose(row, true);
   const onMetric = (metric: string): void => options.onMetric?.(metric);
   const hasWhatIf = points.quantizers > 0 && (options.change !== undefined || (options.steps ?? []).length > 1);
-  const whatIf = hasWhatIf
-    ? createWhatIf(
-        options.change ?? null,
-        task,
-        (name) => points.rowOf(name) >= 0 && pick(points.rowOf(name)),
-        (regions) => tabs?.buttons.at(-1)?.replaceChildren(`In float (${integer(regions)})`),
-        signal,
-      )
-    : null;
+  const onRegion = (name: string): void => void (points.rowOf(name) >= 0 && pick(points.rowOf(name)));
+  const onUpdate = (regions: number): void => tabs.buttons.at(-1)?.replaceChildren(`In float (${integer(regions)})`);
+  const whatIf = hasWhatIf ? createWhatIf(options.change ?? null, task, onRegion, onUpdate, signal) : null;
   const chart = createErrorSection(points, options.metric ?? "rel_l2", { onChoose: pick, onMetric }, signal);
-  const detail = createPointDetail(
-    points,
-    options.detail,
-    () => root.classList.contains("onnx-nb-dark"),
-    (row, round) => pointActions(points, row, options, task, whatIf, round),
-    signal,
-  );
+  const isDark = (): boolean => root.classList.contains("onnx-nb-dark");
+  const actionsOf = (row: number, round: AbortSignal): HTMLElement[] =>
+    pointActions(points, row, options, task, whatIf, round);
+  const detail = createPointDetail(points, options.detail, isDark, actionsOf, signal);
   const scales = createScales(points, options, whatIf, title, signal);
   const [layers, table, missing] = tablesOf(points, title, pick, () => detail.element.focus(), signal);
   const turn = (tab: number): void => {
@@ -117,9 +108,8 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   tabs.buttons[0].hidden = points.layers < 2;
   tabs.buttons[2].disabled = points.missingCount === 0;
   // the operations inside a point are what a person drilled for
-  tabs.show(
-    points.layers > 1 && options.back === undefined ? 0 : points.count === 0 && points.missingCount > 0 ? 2 : 1,
-  );
+  const hasOnlyMissing = points.count === 0 && points.missingCount > 0;
+  tabs.show(points.layers > 1 && options.back === undefined ? 0 : hasOnlyMissing ? 2 : 1);
   const content = {
     svg: () => chart.plot.svg(about.message),
     png: () => chart.plot.png(about.message),
@@ -133,14 +123,10 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   };
   const below = tablesBelow([...tabs.buttons, ...tabs.filters], tabs.tables);
   const emptyNote = el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.");
+  const left = el("div.onnx-nb-comparison-left", chart.element, whatIf?.chart ?? null);
   const body =
-    points.count > 0
-      ? [
-          el("div.onnx-nb-comparison-left", chart.element, whatIf?.chart ?? null, below),
-          detail.element,
-          ...(scales === null ? [] : [scales.detail]),
-        ]
-      : [points.missingCount > 0 ? below : emptyNote];
+    points.count > 0 ? [left, detail.element, scales?.detail ?? null] : [points.missingCount > 0 ? below : emptyNote];
+  if (points.count > 0) left.append(below);
   root.replaceChildren(
     headerOf(points, options.back, linkNote, goToFirst, save.element, signal),
     task.element,
@@ -154,9 +140,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     /** Shows which regions are in float. */
     setSteps: (steps: readonly FloatStep[]): void => whatIf?.show(steps),
     /** Shows the name of the linked graph, "" for none. */
-    setLink(text: string): void {
-      linkNote.textContent = elide(text, 200);
-    },
+    setLink: (text: string): void => linkNote.replaceChildren(elide(text, 200)),
     redraw(): void {
       chart.plot.redraw();
       whatIf?.redraw();
@@ -175,17 +159,15 @@ function tablesOf(
   signal: AbortSignal,
 ): [Table, Table, Table] {
   const sorting = points.about.isolated ? { sorting: { key: "score", descending: true } } : {};
-  const pointOptions = { label: `Points of ${title}`, noun: "point", count: points.count, ...sorting };
-  const valueOptions = { label: `Unmatched values of ${title}`, noun: "value", count: points.missingCount };
+  const tableOf = (name: string, options: Omit<TableOptions, "label">): Table =>
+    new Table({ label: `${name} of ${title}`, ...options }, signal);
   const goTo = (layer: number): void => onChoose(layer < 0 ? -1 : points.of("layer_point")[layer]);
-  const layerOptions = { label: `Layers of ${title}`, noun: "layer", count: points.layers };
+  const [layers, rows, values] = [layerColumns, pointColumns, missingColumns].map((columns) => columns(points));
+  const [hidden, count] = [judgedColumns(points), points.count];
   return [
-    new Table({ ...layerOptions, columns: layerColumns(points), onChoose: goTo, onActivate }, signal),
-    new Table(
-      { ...pointOptions, columns: pointColumns(points), hidden: judgedColumns(points), onChoose, onActivate },
-      signal,
-    ),
-    new Table({ ...valueOptions, columns: missingColumns(points) }, signal),
+    tableOf("Layers", { noun: "layer", count: points.layers, columns: layers, onChoose: goTo, onActivate }),
+    tableOf("Points", { noun: "point", count, columns: rows, hidden, onChoose, onActivate, ...sorting }),
+    tableOf("Unmatched values", { noun: "value", count: points.missingCount, columns: values }),
   ];
 }
 
@@ -258,6 +240,9 @@ function floatAction(points: Points, row: number, whatIf: WhatIf | null, signal:
   return [button("Put back to float", () => whatIf.put(region), signal, { class: "onnx-nb-small onnx-nb-act", title })];
 }
 
+const DRILL = "Compare the operations inside, each with its line of Python";
+const REPRODUCE = "Extract its part of the model, with torch's inputs and outputs";
+
 function pointActions(
   points: Points,
   row: number,
@@ -269,13 +254,8 @@ function pointActions(
   const name = points.text("name", row);
   const isQuantizer = points.quantizers > 0 && points.of("quantizer_region").includes(row as never);
   const actions = [
-    [
-      "Drill down",
-      "Compare the operations inside, each with its line of Python",
-      "Comparing the operations inside",
-      drill,
-    ],
-    ["Reproduce", "Extract its part of the model, with torch's inputs and outputs", "Extracting", reproduce],
+    ["Drill down", DRILL, "Comparing the operations inside", drill],
+    ["Reproduce", REPRODUCE, "Extracting", reproduce],
   ] as const;
   const buttons = isQuantizer ? floatAction(points, row, whatIf, signal) : [];
   return buttons.concat(
@@ -296,7 +276,7 @@ function saveMenu(
   signal: AbortSignal,
 ): Menu {
   const name = `${points.about.candidate.replace(/\.onnx$/i, "")} errors`;
-  const menu = createMenu("Save", { title: "Save a picture, the table, or a page", label: "Save" }, signal);
+  const menu = createMenu("Save", "Save a picture, the table, or a page", signal);
   const entry = (text: string, title: string, save: () => void | Promise<void>): Entry => {
     const act = (): void => void Promise.resolve().then(save).catch(task.fail);
     return { text, title, act };
@@ -378,15 +358,12 @@ function createErrorSection(
     const element = button(kind, press, signal, shape);
     return element;
   };
-  const select = choice(
-    "Metric",
-    metrics.map(({ label }) => label),
-    (at) => {
-      setMetric(metrics[at].key);
-      events.onMetric(metric.key);
-    },
-    signal,
-  );
+  const choose = (at: number): void => {
+    setMetric(metrics[at].key);
+    events.onMetric(metric.key);
+  };
+  const labels = metrics.map(({ label }) => label);
+  const select = choice("Metric", labels, choose, signal);
   select.title = "Metric of the chart";
   metrics.forEach(({ key }, at) => {
     const option = select.options[at];
@@ -490,7 +467,7 @@ function judgedColumns(points: Points): RowColumn[] {
 /** Returns every metric of some points as a CSV file. */
 function pointsCsv(points: Points, rows: ArrayLike<number>): string {
   const text = (key: string, name = key): RowColumn => ({ key, text: (row) => points.text(name, row) });
-  const metrics = metricColumns(points, (kind, key) => points.numbers(kind, key));
+  const metrics = metricColumns(points, points.numbers.bind(points));
   const names = ["reference", "candidate", "matched", "node", "source", "shape", "dtype"];
   const columns = [text("point", "name"), text("op", "op_type"), ...names.map((name) => text(name))];
   if (points.about.isolated) columns.push({ key: "score", numbers: points.score });
@@ -545,11 +522,7 @@ const ISOLATED = "‖Δ‖/‖x‖ of its own error";
 const NOISE = "Signal to quantization noise";
 
 /** Returns the isolated error of each point where it is known, else the cumulative one. */
-function bestOf(
-  points: Points,
-  metric: string,
-  of: MetricNumbers = (kind, key) => points.numbers(kind, key),
-): Float64Array {
+function bestOf(points: Points, metric: string, of: MetricNumbers = points.numbers.bind(points)): Float64Array {
   const [isolatedErrors, all] = [of("isolated", metric), of("cumulative", metric)];
   if (!points.about.isolated) return all;
   return isolatedErrors.map((x, row) => (points.bestKind(row) === "isolated" ? x : all[row]));

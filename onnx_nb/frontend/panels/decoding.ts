@@ -36,8 +36,7 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
   const { parts } = about;
   root.classList.add("onnx-nb-profile");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
-  const live = el("div.onnx-nb-live", { "aria-live": "polite" });
-  const { announce, task } = createPanelTask(root, live, signal);
+  const { live, announce, task } = createPanelTask(root, signal);
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Step", tabindex: 0 });
   const filling = fillings(signal);
   /** @param part the tokens of the reference and of the candidate are behind the last one */

@@ -5,7 +5,7 @@ import { type Change, type DiffStatus, type PairData, type SideOf, wordsOf } fro
 import { DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { countOf, integer } from "../scene/formatting.ts";
 import { BOX } from "../scene/scene.ts";
-import { button, el, elide, on } from "../ui/dom.ts";
+import { button, createAnnouncer, el, elide, on } from "../ui/dom.ts";
 import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOptions, ROLES } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
 import { otherSide } from "./synchronizer.ts";
@@ -25,7 +25,7 @@ export function createDiff(
   options: Pick<GraphPairOptions, "synced" | "names"> & { readonly height?: number },
   signal: AbortSignal,
 ): DiffView {
-  const live = el("div.onnx-nb-live", { "aria-live": "polite" });
+  const { element: live, announce } = createAnnouncer();
   const goTo = (change: Change, text: string): void => {
     const [left, right] = [targetOf(change, 0), targetOf(change, 1)];
     const side: SideOf = left === null && right !== null ? 1 : 0;
@@ -33,24 +33,16 @@ export function createDiff(
     pair.lead(side);
     pair.views[side].dispatch({ type: "select", target });
     if (target !== null) pair.views[side].dispatch({ type: "reveal", target, toCenter: true });
-    live.textContent = elide(text, 300);
+    announce(text);
   };
   const list = createDifferenceList(data, goTo, signal);
+  const height = fittingHeight(options.height, MARGIN, [280, 460]);
   const pair = createGraphPair(
     root,
     columns,
     data,
-    {
-      ...host,
-      counterpartFacts: (side, target, name) => comparedWith(columns[side], data, side, target, name),
-    },
-    {
-      ...options,
-      height: fittingHeight(options.height, MARGIN, [280, 460]),
-      titles: ROLES,
-      tools: list.tools,
-      list: list.element,
-    },
+    { ...host, counterpartFacts: (side, target, name) => comparedWith(columns[side], data, side, target, name) },
+    { ...options, height, titles: ROLES, tools: list.tools, list: list.element },
     signal,
   );
   root.append(live);
@@ -86,13 +78,7 @@ function targetOf({ nodes, tensors }: Change, side: SideOf): Target | null {
 }
 
 /** Returns what the inspector shows about a target and its counterpart. */
-function comparedWith(
-  columns: Columns,
-  data: PairData,
-  side: SideOf,
-  target: Target,
-  name: string,
-): [string, string][] {
+function comparedWith(columns: Columns, data: PairData, side: SideOf, target: Target, name: string) {
   const rows: [string, string][] = [[`in ${ROLES[otherSide(side)]}`, name]];
   if (target.kind === "scope") {
     const { text } = new DiffStatuses(data.statuses(side)).say(BOX.SCOPE, target.id);
@@ -116,20 +102,12 @@ const KINDS: readonly DiffStatus[] = ["removed", "added", "changed"];
 /** Maximum number of rows in the page; a filter leads to the others. */
 const ROWS = 400;
 
-/**
- * Creates the list of differences, with a filter by words and by kind, and steps through them.
- *
- * @param onChoose is called with a change and its text
- */
+/** Creates the list of differences, with a filter by words and by kind, and steps through them. */
 function createDifferenceList(data: PairData, onChoose: (change: Change, text: string) => void, signal: AbortSignal) {
   const count = el("span.onnx-nb-pair-count");
   const list = el("ul.onnx-nb-changes", { "aria-label": "Differences" });
-  const label = "Filter differences";
-  const field = el("input.onnx-nb-field.onnx-nb-pair-filter", {
-    type: "search",
-    placeholder: label,
-    "aria-label": label,
-  });
+  const labels = { placeholder: "Filter differences", "aria-label": "Filter differences" };
+  const field = el("input.onnx-nb-field.onnx-nb-pair-filter", { type: "search", ...labels });
   const hidden = new Set<DiffStatus>();
   let shownChanges: readonly number[] = [];
   let at = -1;
@@ -207,10 +185,8 @@ function createDifferenceList(data: PairData, onChoose: (change: Change, text: s
   on(field, "input", signal, fill);
   fill();
 
-  const about = el(
-    "b",
-    data.total === 0 ? data.message[0]?.toUpperCase() + data.message.slice(1) : countOf(data.total, "difference"),
-  );
+  const message = data.message[0]?.toUpperCase() + data.message.slice(1);
+  const about = el("b", data.total === 0 ? message : countOf(data.total, "difference"));
   const chips = KINDS.filter((kind) => (data.counts[kind] ?? 0) > 0).map(chip);
   return {
     /** for the bar: counts by kind, the filter, and the step buttons */

@@ -8,7 +8,7 @@ import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { button, el, elide, on, onResize, onState } from "../ui/dom.ts";
 import { GraphView } from "./graphview.ts";
-import { otherSide, Synchronizer, type Views } from "./synchronizer.ts";
+import { createSynchronizer, openLike, otherSide, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
   /** CSS height of each picture */
@@ -67,15 +67,11 @@ export function createGraphPair(
   // in step the bar of the side in which the person works serves both
   const bars = SIDES.map((side) => el("div", { data: { widget: `${ROLES[side]}-bar` } }));
   const lead = (side: SideOf): void => {
-    synchronizer.lead(side);
-    bars.forEach((bar, at) => {
-      bar.hidden = synchronizer.enabled && at !== side;
-    });
+    synchronizer.leader = side;
+    for (const [at, bar] of bars.entries()) bar.hidden = synchronizer.enabled && at !== side;
   };
-  const note = (side: SideOf, text: string): void => {
-    notes[side].textContent = text;
-  };
-  const synchronizer = new Synchronizer(columns, data, options.synced, note, signal);
+  const note = (side: SideOf, text: string): void => notes[side].replaceChildren(text);
+  const synchronizer = createSynchronizer(columns, data, options.synced, note, signal);
   const setSync = (on: boolean): void => {
     if (on === synchronizer.enabled) return;
     toggle.setAttribute("aria-pressed", String(on));
@@ -115,7 +111,7 @@ export function createGraphPair(
     return Object.setPrototypeOf(members, host.graphs[side]) as GraphHost;
   };
   const first = new Set(options.open ?? defaultOpen(columns[0]));
-  const open = [first, synchronizer.openLike(first)] as const;
+  const open = [first, openLike(first, columns, data)] as const;
   const view = (side: SideOf): GraphView => {
     const graphOptions = {
       isNested: true,

@@ -21,7 +21,7 @@ import {
   sameTarget,
   selectionOf,
 } from "../scene/state.ts";
-import { el, elide, on, onAbort } from "../ui/dom.ts";
+import { createAnnouncer, el, elide, on, onAbort } from "../ui/dom.ts";
 import { type Entry, openMenu, type Place } from "../ui/menu.ts";
 import { drawnAs, stack, stillOf } from "../ui/still.ts";
 import { createBanners, emptyState } from "./banners.ts";
@@ -105,9 +105,7 @@ export class GraphView {
     root.dataset.state = "loading";
     root.style.setProperty("--nb-height", options.height ?? fittingHeight(undefined, MARGIN, [320, 640]));
 
-    // announced by a screen reader
-    const liveRegion = el("div.onnx-nb-live", { "aria-live": "polite" });
-    const announce = (text: string): void => liveRegion.replaceChildren(elide(text, 300));
+    const { element: liveRegion, announce } = createAnnouncer();
     const state = (): State => this.#state;
     const canEdit = (): boolean => options.onEdit !== undefined || (host.live && host.edit !== undefined);
     const view: ViewContext = { columns, host, state, canEdit, dispatch: this.dispatch, announce, signal };
@@ -384,9 +382,7 @@ export class GraphView {
     if (open !== undefined) {
       const scopes = new Set(open);
       const now = this.#state.open;
-      if (scopes.size !== now.size || open.some((scope) => !now.has(scope))) {
-        dispatch({ type: "openOnly", scopes });
-      }
+      if (scopes.size !== now.size || open.some((scope) => !now.has(scope))) dispatch({ type: "openOnly", scopes });
     }
     const { layout } = this.viewport;
     const { columnHeight = layout.columnHeight, brief = layout.brief, camera } = patch;

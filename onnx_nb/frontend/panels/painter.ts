@@ -9,14 +9,6 @@ import { draw, type Pen, type Picture } from "../render/canvas.ts";
 import { el, onAbort } from "../ui/dom.ts";
 import type { CameraControl } from "./cameracontrol.ts";
 
-export interface PainterEvents {
-  /** null while there is nothing to draw */
-  picture(): Picture | null;
-  /** the window moved to a screen of another density */
-  onResize(): void;
-  onPaint(picture: Picture): void;
-}
-
 /** Milliseconds that a picture may take to draw; a slower one is moved as a bitmap … */
 const SLOW_MS = 9;
 /** … for at most this many milliseconds, or this many times as long as it takes to draw. */
@@ -25,124 +17,109 @@ const PATIENCE = 25;
 /** Milliseconds after the last movement until the picture is drawn in full. */
 const SETTLE_MS = 90;
 
-export class Painter {
-  readonly #canvas: HTMLCanvasElement;
-  readonly #screen: ImageBitmapRenderingContext | null;
+export type Painter = ReturnType<typeof createPainter>;
+
+export function createPainter(
+  canvas: HTMLCanvasElement,
+  control: CameraControl,
+  events: {
+    /** null while there is nothing to draw */
+    picture(): Picture | null;
+    /** the window moved to a screen of another density */
+    onResize(): void;
+    onPaint(picture: Picture): void;
+  },
+  signal: AbortSignal,
+) {
+  const screen = canvas.getContext("bitmaprenderer");
   /** blank before each frame */
-  readonly #paper = new OffscreenCanvas(1, 1);
-  readonly #context = this.#paper.getContext("2d", { alpha: false });
-  readonly #control: CameraControl;
-  readonly #events: PainterEvents;
-  readonly #signal: AbortSignal;
-  #frame = 0;
-  #settleTimer = 0;
+  const paper = new OffscreenCanvas(1, 1);
+  const context = paper.getContext("2d", { alpha: false });
+  let [frame, settleTimer] = [0, 0];
   /** milliseconds that the last picture took to draw */
-  #cost = 0;
-  #lastScene: Picture["scene"] | null = null;
-  #bitmap: HTMLCanvasElement | null = null;
+  let cost = 0;
+  let lastScene: Picture["scene"] | null = null;
+  let bitmap: HTMLCanvasElement | null = null;
   /** camera and time of the bitmap; null if it is outdated */
-  #lastBitmap: { readonly camera: cameras.Camera; readonly time: number } | null = null;
+  let lastBitmap: { readonly camera: cameras.Camera; readonly time: number } | null = null;
+  onAbort(signal, () => {
+    cancelAnimationFrame(frame);
+    window.clearTimeout(settleTimer);
+  });
 
-  constructor(canvas: HTMLCanvasElement, control: CameraControl, events: PainterEvents, signal: AbortSignal) {
-    this.#canvas = canvas;
-    this.#screen = canvas.getContext("bitmaprenderer");
-    this.#control = control;
-    this.#events = events;
-    this.#signal = signal;
-    onAbort(signal, () => {
-      cancelAnimationFrame(this.#frame);
-      window.clearTimeout(this.#settleTimer);
-    });
-  }
-
-  /** Draws in full with the next frame. */
-  redraw = (): void => {
-    this.invalidate();
-    this.#schedule();
-  };
-
-  /** Marks the bitmap as outdated. */
-  invalidate(): void {
-    this.#lastBitmap = null;
-  }
-
-  /** Follows the camera, and draws in full once it rests. */
-  onMove(): void {
-    this.#schedule();
-    window.clearTimeout(this.#settleTimer);
-    this.#settleTimer = window.setTimeout(this.redraw, SETTLE_MS);
-  }
-
-  /** Paints immediately: a canvas is blank after its size is set. */
-  resize(): void {
-    const density = window.devicePixelRatio || 1;
-    const { w, h } = this.#control.view;
-    this.#canvas.width = Math.round(w * density);
-    this.#canvas.height = Math.round(h * density);
-    this.invalidate();
-    cancelAnimationFrame(this.#frame);
-    this.#paint();
-  }
-
+  const densityNow = (): number => window.devicePixelRatio || 1;
   /** Returns whether the canvas has the size of the view, in pixels of the screen. */
-  fits(width: number): boolean {
-    return this.#canvas.width === Math.round(width * (window.devicePixelRatio || 1));
-  }
-
-  #schedule(): void {
-    if (this.#frame === 0) this.#frame = requestAnimationFrame(() => this.#paint());
-  }
-
-  #paint(): void {
-    this.#frame = 0;
-    const { view, camera } = this.#control;
-    const context = this.#context;
-    const picture = this.#events.picture();
-    if (picture === null || context === null || view.w === 0 || this.#signal.aborted) return;
-    if (!this.fits(view.w)) {
-      this.#events.onResize();
+  const fits = (width: number): boolean => canvas.width === Math.round(width * densityNow());
+  /** Marks the bitmap as outdated. */
+  const invalidate = (): void => {
+    lastBitmap = null;
+  };
+  const schedule = (): void => {
+    if (frame === 0) frame = requestAnimationFrame(paint);
+  };
+  /** Draws in full with the next frame. */
+  const redraw = (): void => {
+    invalidate();
+    schedule();
+  };
+  const paint = (): void => {
+    frame = 0;
+    const { view, camera } = control;
+    const picture = events.picture();
+    if (picture === null || context === null || view.w === 0 || signal.aborted) return;
+    if (!fits(view.w)) {
+      events.onResize();
       return;
     }
-    const density = window.devicePixelRatio || 1;
+    const density = densityNow();
     const now = performance.now();
-    const { width, height } = this.#canvas;
-    Object.assign(this.#paper, { width, height });
-    if (this.#lastBitmap !== null && now - this.#lastBitmap.time < Math.max(REDRAWN_MS, PATIENCE * this.#cost)) {
-      this.#moveBitmap(context, this.#lastBitmap.camera, picture.theme.background, density);
+    const { width, height } = canvas;
+    Object.assign(paper, { width, height });
+    if (bitmap !== null && lastBitmap !== null && now - lastBitmap.time < Math.max(REDRAWN_MS, PATIENCE * cost)) {
+      const scale = camera.k / lastBitmap.camera.k;
+      const at = cameras.toScreen(camera, lastBitmap.camera.x, lastBitmap.camera.y);
+      context.setTransform(density, 0, 0, density, 0, 0);
+      context.fillStyle = picture.theme.background;
+      context.fillRect(0, 0, view.w, view.h);
+      context.drawImage(bitmap, at.x, at.y, view.w * scale, view.h * scale);
     } else {
       // a scene whose boxes move is not painted twice
-      const isSlow = this.#cost > SLOW_MS && picture.scene === this.#lastScene;
-      this.#lastScene = picture.scene;
-      this.#bitmap = isSlow ? (this.#bitmap ?? el("canvas")) : null;
-      if (this.#bitmap !== null && this.#bitmap.width !== width) this.#bitmap.width = width;
-      if (this.#bitmap !== null && this.#bitmap.height !== height) this.#bitmap.height = height;
-      const paper: Pen = this.#bitmap?.getContext("2d", { alpha: false }) ?? context;
-      draw(paper, picture, camera, view, density);
-      this.#cost = performance.now() - now;
-      this.#lastBitmap = isSlow ? { camera, time: now } : null;
-      if (this.#bitmap !== null) {
+      const isSlow = cost > SLOW_MS && picture.scene === lastScene;
+      lastScene = picture.scene;
+      bitmap = isSlow ? (bitmap ?? el("canvas")) : null;
+      if (bitmap !== null && bitmap.width !== width) bitmap.width = width;
+      if (bitmap !== null && bitmap.height !== height) bitmap.height = height;
+      const pen: Pen = bitmap?.getContext("2d", { alpha: false }) ?? context;
+      draw(pen, picture, camera, view, density);
+      cost = performance.now() - now;
+      lastBitmap = isSlow ? { camera, time: now } : null;
+      if (bitmap !== null) {
         context.setTransform(1, 0, 0, 1, 0, 0);
-        context.drawImage(this.#bitmap, 0, 0);
+        context.drawImage(bitmap, 0, 0);
       }
     }
-    this.#screen?.transferFromImageBitmap(this.#paper.transferToImageBitmap());
-    this.#paper.width = 1;
-    this.#events.onPaint(picture);
-  }
-
-  #moveBitmap(
-    context: OffscreenCanvasRenderingContext2D,
-    from: cameras.Camera,
-    background: string,
-    density: number,
-  ): void {
-    if (this.#bitmap === null) return;
-    const { view, camera } = this.#control;
-    const scale = camera.k / from.k;
-    const at = cameras.toScreen(camera, from.x, from.y);
-    context.setTransform(density, 0, 0, density, 0, 0);
-    context.fillStyle = background;
-    context.fillRect(0, 0, view.w, view.h);
-    context.drawImage(this.#bitmap, at.x, at.y, view.w * scale, view.h * scale);
-  }
+    screen?.transferFromImageBitmap(paper.transferToImageBitmap());
+    paper.width = 1;
+    events.onPaint(picture);
+  };
+  return {
+    redraw,
+    invalidate,
+    fits,
+    /** Follows the camera, and draws in full once it rests. */
+    onMove(): void {
+      schedule();
+      window.clearTimeout(settleTimer);
+      settleTimer = window.setTimeout(redraw, SETTLE_MS);
+    },
+    /** Paints immediately: a canvas is blank after its size is set. */
+    resize(): void {
+      const { w, h } = control.view;
+      canvas.width = Math.round(w * densityNow());
+      canvas.height = Math.round(h * densityNow());
+      invalidate();
+      cancelAnimationFrame(frame);
+      paint();
+    },
+  };
 }

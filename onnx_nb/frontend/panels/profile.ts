@@ -6,7 +6,7 @@ import { append } from "../protocol/columns.ts";
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable, type Theme } from "../render/theme.ts";
 import { bytes, countOf, formatNumber, integer, percent, seconds } from "../scene/formatting.ts";
-import { button, el, elide, facts, paneHead, settle } from "../ui/dom.ts";
+import { button, createAnnouncer, el, elide, facts, paneHead, settle } from "../ui/dom.ts";
 import {
   barColumn,
   barOf,
@@ -54,7 +54,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   root.classList.add("onnx-nb-profile");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
   let chosenKernel = -1;
-  const live = el("div.onnx-nb-live", { "aria-live": "polite" });
+  const { element: live, announce } = createAnnouncer();
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Kernel", tabindex: 0 });
   const describe = (kernel: number): string =>
     `${data.text("op", kernel)} ${elide(data.text("name", kernel), 80)}: ${time(data.seconds[kernel])}, ${percent(data.share[kernel])}`;
@@ -65,7 +65,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     views.choose(kernel);
     explain();
     detail.scrollTop = 0;
-    if (kernel >= 0) live.textContent = describe(kernel);
+    if (kernel >= 0) announce(describe(kernel));
     if (person) options.onChoose?.(kernel);
   };
   const pick = (kernel: number): void => choose(kernel, true);
@@ -73,39 +73,21 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   const light = (kernels: ReadonlySet<number> | null): void => {
     for (const chart of charts) chart.light(kernels);
   };
-  const chart = (
-    label: string,
-    arrange: (w: number, h: number, extent: Extent) => TileLayout,
-    zooms: boolean,
-  ): Tiles => {
-    const color = (kernel: number, theme: Theme): string => theme.categories[data.category[kernel]] ?? theme.dim;
-    const { categories } = about;
-    return new Tiles({ label, arrange, color, categories, describe, onChoose: pick, zooms }, signal);
-  };
+  const color = (kernel: number, theme: Theme): string => theme.categories[data.category[kernel]] ?? theme.dim;
+  const chart = (label: string, zooms: boolean, arrange: (w: number, h: number, extent: Extent) => TileLayout): Tiles =>
+    new Tiles({ label, arrange, color, categories: about.categories, describe, onChoose: pick, zooms }, signal);
   const charts = [
-    chart("Kernels of one run, in order", (w, h, extent) => timelineOf(data, w, h, extent), true),
-    chart("Kernels by scope", (w, h) => treemapOf(data, w, h), false),
-    ...(options.resources === undefined
-      ? []
-      : [
-          chart(
-            "Speed of kernels by their intensity",
-            (w, h) => views.layoutOf((r) => rooflineOf(data, r, w, h)),
-            false,
-          ),
-          chart("Memory by step", (w, h, extent) => views.layoutOf((r) => memoryOf(data, r, w, h, extent)), true),
-        ]),
+    chart("Kernels of one run, in order", true, (w, h, extent) => timelineOf(data, w, h, extent)),
+    chart("Kernels by scope", false, (w, h) => treemapOf(data, w, h)),
   ];
+  if (options.resources !== undefined) {
+    const roofline = (w: number, h: number) => views.layoutOf((r) => rooflineOf(data, r, w, h));
+    const memory = (w: number, h: number, extent: Extent) => views.layoutOf((r) => memoryOf(data, r, w, h, extent));
+    charts.push(chart("Speed of kernels by their intensity", false, roofline), chart("Memory by step", true, memory));
+  }
+  const sorting = { key: "time", descending: true };
   const tableOf = (noun: string, title: string, tableOptions: Omit<TableOptions, "label" | "noun" | "sorting">) =>
-    new Table(
-      {
-        label: `${title}s of ${elide(about.model, 80)}`,
-        noun,
-        sorting: { key: "time", descending: true },
-        ...tableOptions,
-      },
-      signal,
-    );
+    new Table({ label: `${title}s of ${elide(about.model, 80)}`, noun, sorting, ...tableOptions }, signal);
   const table = tableOf("kernel", "Kernel", {
     count: data.count,
     columns: kernelColumns(data),
@@ -156,9 +138,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   explain();
   return {
     choose: (kernel: number): void => choose(kernel, false),
-    setLink(text: string): void {
-      linkNote.textContent = elide(text, 200);
-    },
+    setLink: (text: string): void => linkNote.replaceChildren(elide(text, 200)),
     redraw(): void {
       for (const chart of charts) chart.redraw();
     },
@@ -204,10 +184,8 @@ function createViews(
       };
       settle(options.resources?.() ?? Promise.reject(), signal, receive, (error) => receive(String(error)));
     }
-    buttons.forEach((button, at) => void button.setAttribute("aria-pressed", String(at === view)));
-    charts.forEach(({ element }, at) => {
-      element.hidden = at !== view;
-    });
+    for (const [at, button] of buttons.entries()) button.setAttribute("aria-pressed", String(at === view));
+    for (const [at, { element }] of charts.entries()) element.hidden = at !== view;
     pairPlace.hidden = !isPair;
     legend.hidden = isPair;
     root.classList.toggle("onnx-nb-profile-pairing", isPair);
@@ -406,9 +384,8 @@ function sharedLength(path: string, ancestor: string): number {
 /** Names the colors, those of the most time first. */
 function legendOf(data: ProfileData): HTMLElement {
   const sums = new Map<number, number>();
-  data.category.forEach((category, kernel) => {
+  for (const [kernel, category] of data.category.entries())
     sums.set(category, (sums.get(category) ?? 0) + data.share[kernel]);
-  });
   const shares = [...sums].sort(([, a], [, b]) => b - a).filter(([, share]) => share >= 0.001);
   const keys = shares.map(([category, share]) => {
     const patch = el("i", { style: { background: colorOf(data, category) } });
@@ -444,10 +421,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     numbers("time", "Time", [74, 0.4], data.seconds, time, { hint: "Median of the runs, without bodies" }),
     numbers("spread", "±", [64, 0.3], data.numbers("spread"), time, { spare: 4, hint: "Half the interquartile range" }),
     numbers("share", "Share", [56, 0.3], data.share, percent),
-    numbers("nodes", "Nodes", [50, 0.2], nodes, integer, {
-      spare: 5,
-      hint: "How many nodes of the model it computes",
-    }),
+    numbers("nodes", "Nodes", [50, 0.2], nodes, integer, { spare: 5, hint: "How many nodes of the model it computes" }),
     ...(providers.size > 1
       ? [texts("provider", "Provider", [84, 1], (kernel) => shortProvider(data, kernel), { spare: 2 })]
       : []),

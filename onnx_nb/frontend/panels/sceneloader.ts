@@ -13,155 +13,140 @@ import type { State } from "../scene/state.ts";
 import { button, el, onAbort } from "../ui/dom.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
-export interface SceneEvents {
-  /** `late`: the page was drawn in between; `anchor`: the scope that keeps its place */
-  ready(scene: Scene, anchor: number | null, late: boolean): void;
-  /** the current scene is already the wanted one */
-  onUnchanged(): void;
-  onFailure(error: unknown): void;
-  size(): cameras.Size;
+/** The shape of a layout. */
+export interface Proportions {
+  /** world px of the height of the columns of the outermost scope; 0 for one column */
+  readonly columnHeight: number;
+  /** boxes have one line */
+  readonly brief: boolean;
 }
 
 /** The input of a layout. */
-interface Ingredients {
-  readonly open: ReadonlySet<number>;
-  readonly direction: State["direction"];
+interface Ingredients extends Pick<State, "open" | "direction">, Pick<Proportions, "columnHeight"> {
   readonly measure: Measure;
-  readonly columnHeight: number;
 }
 
-export class SceneLoader {
-  readonly #view: ViewContext;
-  readonly #events: SceneEvents;
+export type SceneLoader = ReturnType<typeof createSceneLoader>;
+
+/** @param maxBlockingMs milliseconds that a layout may block the page before it continues in slices */
+export function createSceneLoader(
+  { columns, state, dispatch, announce, signal }: ViewContext,
+  start: Proportions,
+  events: {
+    /** `late`: the page was drawn in between; `anchor`: the scope that keeps its place */
+    ready(scene: Scene, anchor: number | null, late: boolean): void;
+    /** the current scene is already the wanted one */
+    onUnchanged(): void;
+    onFailure(error: unknown): void;
+    size(): cameras.Size;
+  },
+  maxBlockingMs?: number,
+) {
   /** for full and for brief labels: the search for the open scopes tries both */
-  readonly #caches = { full: createCache(), brief: createCache() };
-  readonly #scheduler: ReturnType<typeof createLayoutScheduler>;
-  #font = "";
-  #measures: { readonly full: Measure; readonly brief: Measure } | null = null;
-  #lastIngredients: Ingredients | null = null;
-  #afterwards: (() => void) | null = null;
-  /** world px of the height of the columns of the outermost scope; 0 for one column */
-  columnHeight: number;
-  /** boxes have one line */
-  brief: boolean;
+  const caches = { full: createCache(), brief: createCache() };
+  const scheduler = createLayoutScheduler(() => restore(), signal, maxBlockingMs);
+  let layout = start;
+  let lastFont = "";
+  let measures: { readonly full: Measure; readonly brief: Measure } | null = null;
+  let lastIngredients: Ingredients | null = null;
+  let afterwards: (() => void) | null = null;
 
-  /** @param maxBlockingMs milliseconds that a layout may block the page before it continues in slices */
-  constructor(
-    view: ViewContext,
-    start: { readonly columnHeight: number; readonly brief: boolean },
-    events: SceneEvents,
-    maxBlockingMs?: number,
-  ) {
-    this.#view = view;
-    this.#events = events;
-    this.columnHeight = start.columnHeight;
-    this.brief = start.brief;
-    this.#scheduler = createLayoutScheduler(() => this.#restore(), view.signal, maxBlockingMs);
-  }
-
-  get element(): HTMLElement {
-    return this.#scheduler.element;
-  }
-
-  get busy(): boolean {
-    return this.#scheduler.busy;
-  }
-
-  get measure(): Measure {
-    if (this.#measures === null) throw new Error("the font is not known yet");
-    return this.brief ? this.#measures.brief : this.#measures.full;
-  }
-
-  /** Takes the font of the page; lays out boxes again if it has changed, or was not loaded before. */
-  setFont(font: string): void {
-    const full = createMeasure(font);
-    const width = (measure?: Measure): number | undefined => measure?.("kernel_shape", 100, false);
-    if (font === this.#font && width(full) === width(this.#measures?.full)) return;
-    this.#font = font;
-    this.#measures = { full, brief: briefly(full) };
-    if (this.#lastIngredients !== null || this.busy) this.load(null);
-  }
-
-  /** Lays out the open scopes once the font is known; `anchor`, a scope, or else the middle of the view keeps its place. */
-  load(anchor: number | null): void {
-    if (this.#measures === null) return; // the first size comes with the font, and has them laid out
-    const { open, direction } = this.#view.state();
-    const ingredients: Ingredients = { open, direction, measure: this.measure, columnHeight: this.columnHeight };
-    const previousIngredients = this.#lastIngredients;
-    const fields = ["open", "direction", "measure", "columnHeight"] as const;
-    if (previousIngredients !== null && fields.every((field) => previousIngredients[field] === ingredients[field])) {
-      this.#scheduler.stop();
-      this.#events.onUnchanged();
-      this.#afterwards = null;
-      return;
-    }
-    const { full, brief } = this.#caches;
-    const cache = this.brief ? brief : full;
-    cache.columnHeight = ingredients.columnHeight;
-    for (const cache of [full, brief]) cache.settle(direction);
-    const parts = sceneInParts(this.#view.columns, open, ingredients.measure, cache, { direction, room: this.#room() });
-    const ready = (scene: Scene, late: boolean): void => {
-      this.#lastIngredients = ingredients;
-      this.#events.ready(scene, anchor, late);
-      this.#afterwards?.();
-      this.#afterwards = null;
-    };
-    this.#scheduler.run(parts, ready, (error) => this.#events.onFailure(error), previousIngredients === null);
-  }
-
-  /** Acts once the scene under way is ready. */
-  whenReady(act: () => void): void {
-    if (this.busy) this.#afterwards = act;
-    else act();
-  }
-
-  /** Cancels a layout that is under way; false if there is none. */
-  cancel(): boolean {
-    const busy = this.busy;
-    if (busy) this.#restore();
-    return busy;
-  }
-
-  #restore(): void {
-    const { state, dispatch, announce } = this.#view;
-    if (this.#lastIngredients === null) dispatch({ type: "collapseAll" });
+  const restore = (): void => {
+    if (lastIngredients === null) dispatch({ type: "collapseAll" });
     else {
-      const { open, direction } = this.#lastIngredients;
+      const { open, direction } = lastIngredients;
       if (state().open !== open) dispatch({ type: "openOnly", scopes: open });
       if (state().direction !== direction) dispatch({ type: "direction", direction });
     }
     announce("Cancelled");
-  }
-
+  };
+  const measureNow = (): Measure => {
+    if (measures === null) throw new Error("the font is not known yet");
+    return measures[layout.brief ? "brief" : "full"];
+  };
   /** Returns the px that a scene should fit; undefined while the view has no size. */
-  #room({ w, h }: cameras.Size = this.#events.size(), zoom = 1): cameras.Size | undefined {
-    return w === 0 ? undefined : { w: (w - 2 * cameras.MARGIN) / zoom, h: (h - 2 * cameras.MARGIN) / zoom };
-  }
-
-  /** Returns what `fits` depends on, besides the columns. */
-  place(view: cameras.Size): string {
-    return `${view.w} ${view.h} ${this.#view.state().direction} ${this.#font}`;
-  }
-
-  /** Returns the column height at which the scopes in `open` fit a view at a zoom, null if they do not fit. */
-  fits(view: cameras.Size): Fits {
-    return (open, zoom, brief, before) => {
-      const { direction } = this.#view.state();
-      const room = this.#room(view, zoom);
-      if (this.#measures === null || room === undefined) return null;
-      const measure = brief ? this.#measures.brief : this.#measures.full;
-      const cache = brief ? this.#caches.brief : this.#caches.full;
-      const fitting = (columnHeight: number): boolean => {
-        cache.columnHeight = columnHeight;
-        return fitsInto(room, this.#view.columns, open, measure, cache, direction);
-      };
-      if (before === 0 && fitting(0)) return 0;
-      if (direction !== "down") return null;
-      // a column that cannot be divided at this height becomes higher: a lower height may fit
-      const height = room.h;
-      return [height, 0.84 * height].map(Math.floor).find(fitting) ?? null;
+  const roomIn = ({ w, h }: cameras.Size, zoom = 1): cameras.Size | undefined =>
+    w === 0 ? undefined : { w: (w - 2 * cameras.MARGIN) / zoom, h: (h - 2 * cameras.MARGIN) / zoom };
+  /** Lays out the open scopes once the font is known; `anchor`, a scope, or else the middle of the view keeps its place. */
+  const load = (anchor: number | null, proportions = layout): void => {
+    layout = proportions;
+    if (measures === null) return; // the first size comes with the font, and has them laid out
+    const { open, direction } = state();
+    const { columnHeight } = layout;
+    const ingredients: Ingredients = { open, direction, measure: measureNow(), columnHeight };
+    const previousIngredients = lastIngredients;
+    const fields = ["open", "direction", "measure", "columnHeight"] as const;
+    if (previousIngredients !== null && fields.every((field) => previousIngredients[field] === ingredients[field])) {
+      scheduler.stop();
+      events.onUnchanged();
+      afterwards = null;
+      return;
+    }
+    const cache = caches[layout.brief ? "brief" : "full"];
+    cache.columnHeight = columnHeight;
+    for (const cache of [caches.full, caches.brief]) cache.settle(direction);
+    const room = roomIn(events.size());
+    const parts = sceneInParts(columns, open, ingredients.measure, cache, { direction, room });
+    const ready = (scene: Scene, late: boolean): void => {
+      lastIngredients = ingredients;
+      events.ready(scene, anchor, late);
+      afterwards?.();
+      afterwards = null;
     };
-  }
+    scheduler.run(parts, ready, events.onFailure, previousIngredients === null);
+  };
+  return {
+    element: scheduler.element,
+    load,
+    get busy(): boolean {
+      return scheduler.busy;
+    },
+    get measure(): Measure {
+      return measureNow();
+    },
+    get layout(): Proportions {
+      return layout;
+    },
+    /** Takes the font of the page; lays out boxes again if it has changed, or was not loaded before. */
+    setFont(font: string): void {
+      const full = createMeasure(font);
+      const width = (measure?: Measure): number | undefined => measure?.("kernel_shape", 100, false);
+      if (font === lastFont && width(full) === width(measures?.full)) return;
+      lastFont = font;
+      measures = { full, brief: briefly(full) };
+      if (lastIngredients !== null || scheduler.busy) load(null);
+    },
+    /** Acts once the scene under way is ready. */
+    whenReady(act: () => void): void {
+      if (scheduler.busy) afterwards = act;
+      else act();
+    },
+    /** Cancels a layout that is under way; false if there is none. */
+    cancel(): boolean {
+      const { busy } = scheduler;
+      if (busy) restore();
+      return busy;
+    },
+    /** Returns what `fits` depends on, besides the columns. */
+    place: ({ w, h }: cameras.Size): string => `${w} ${h} ${state().direction} ${lastFont}`,
+    /** Returns the column height at which the scopes in `open` fit a view at a zoom, null if they do not fit. */
+    fits(view: cameras.Size): Fits {
+      return (open, zoom, brief, before) => {
+        const { direction } = state();
+        const room = roomIn(view, zoom);
+        if (measures === null || room === undefined) return null;
+        const [measure, cache] = brief ? [measures.brief, caches.brief] : [measures.full, caches.full];
+        const fitting = (columnHeight: number): boolean => {
+          cache.columnHeight = columnHeight;
+          return fitsInto(room, columns, open, measure, cache, direction);
+        };
+        if (before === 0 && fitting(0)) return 0;
+        if (direction !== "down") return null;
+        // a column that cannot be divided at this height becomes higher: a lower height may fit
+        return [room.h, 0.84 * room.h].map(Math.floor).find(fitting) ?? null;
+      };
+    },
+  };
 }
 
 /** Milliseconds that the layout after a click may block the page, and the first layout of all. */

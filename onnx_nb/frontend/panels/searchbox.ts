@@ -23,16 +23,31 @@ const SLICE_MS = 12;
 const LONGEST_MS = 4000;
 
 export class SearchBox implements Panel {
-  readonly element: HTMLElement;
-  readonly #view: ViewContext;
-  readonly #leave: () => void;
   // each widget of a page has its own copy of this module, so counters would produce equal ids
   readonly #id = `onnx-nb-search-${Math.random().toString(36).slice(2, 10)}`;
-  readonly #input: HTMLInputElement;
+  readonly #input = el("input.onnx-nb-field", {
+    type: "search",
+    placeholder: "Search: conv, weights > 1 MB, simplify …",
+    "aria-label": "Search",
+    role: "combobox",
+    "aria-expanded": "false",
+    "aria-controls": `${this.#id}-list`,
+    "aria-haspopup": "listbox",
+    "aria-autocomplete": "list",
+    "aria-describedby": `${this.#id}-note`,
+    spellcheck: "false",
+    autocomplete: "off",
+    autocapitalize: "off",
+  });
   readonly #count = el("span.onnx-nb-count.onnx-nb-dim", { "aria-live": "polite" });
-  readonly #list: HTMLElement;
-  readonly #note: HTMLElement;
-  readonly #drop: HTMLElement;
+  // Tab skips the list: arrow keys in the field move through it, and it is hidden without the field
+  readonly #list = el("div", { id: `${this.#id}-list`, role: "listbox", "aria-label": "Search results", tabindex: -1 });
+  readonly #note = el("div.onnx-nb-search-note.onnx-nb-dim", { id: `${this.#id}-note` });
+  readonly #drop = el("div.onnx-nb-hits", { hidden: true }, this.#list, this.#note);
+  readonly #query = el("div.onnx-nb-query", this.#input, this.#count);
+  readonly element = el("div.onnx-nb-search", { role: "search" }, this.#query, this.#drop);
+  readonly #view: ViewContext;
+  readonly #leave: () => void;
   #lastState: Pick<State, "hits" | "hit" | "search"> = { hits: [], hit: -1, search: "" };
   /** the last result, and its text */
   #outcome: { readonly text: string; readonly result: SearchResult } | null = null;
@@ -51,27 +66,6 @@ export class SearchBox implements Panel {
   constructor(view: ViewContext, leave: () => void) {
     this.#view = view;
     this.#leave = leave;
-    const id = this.#id;
-    this.#input = el("input.onnx-nb-field", {
-      type: "search",
-      placeholder: "Search: conv, weights > 1 MB, simplify …",
-      "aria-label": "Search",
-      role: "combobox",
-      "aria-expanded": "false",
-      "aria-controls": `${id}-list`,
-      "aria-haspopup": "listbox",
-      "aria-autocomplete": "list",
-      "aria-describedby": `${id}-note`,
-      spellcheck: "false",
-      autocomplete: "off",
-      autocapitalize: "off",
-    });
-    // Tab skips the list: arrow keys in the field move through it, and it is hidden without the field
-    this.#list = el("div", { id: `${id}-list`, role: "listbox", "aria-label": "Search results", tabindex: -1 });
-    this.#note = el("div.onnx-nb-search-note.onnx-nb-dim", { id: `${id}-note` });
-    this.#drop = el("div.onnx-nb-hits", { hidden: true }, this.#list, this.#note);
-    const query = el("div.onnx-nb-query", this.#input, this.#count);
-    this.element = el("div.onnx-nb-search", { role: "search" }, query, this.#drop);
     this.#listen(view.signal);
     onAbort(view.signal, () => window.clearTimeout(this.#timer));
   }
@@ -134,10 +128,8 @@ export class SearchBox implements Panel {
   #complete(): void {
     const { value, selectionStart } = this.#input;
     const verbs = verbsFor(value, this.#view.columns, this.#view.host);
-    this.#completions = [
-      ...verbs.map((verb) => ({ ...verb, from: 0, to: value.length })),
-      ...complete(this.#view.columns, value, selectionStart ?? value.length),
-    ];
+    const offers = verbs.map((verb) => ({ ...verb, from: 0, to: value.length }));
+    this.#completions = [...offers, ...complete(this.#view.columns, value, selectionStart ?? value.length)];
   }
 
   #onType(): void {
@@ -175,7 +167,7 @@ export class SearchBox implements Panel {
     this.#view.dispatch({ type: "select", target: { kind, id } });
     // the last first: all scopes are opened, and the view comes to rest at the beginning of the chain
     const targets: Target[] = chain?.map((node) => ({ kind: "node", id: node })) ?? [{ kind, id }];
-    for (const target of [...targets].reverse()) this.#view.dispatch({ type: "reveal", target });
+    for (const target of targets.reverse()) this.#view.dispatch({ type: "reveal", target });
   }
 
   /** Moves up and down through the completions, then through the hits. */
@@ -274,15 +266,9 @@ export class SearchBox implements Panel {
       option("completion", at, text, el("code.onnx-nb-completion", elide(text, 60)), el("span.onnx-nb-dim", note));
     const hitRow = (hit: Hit, at: number): HTMLElement => {
       const { title, sub, kind, full } = inWords(this.#view.columns, hit);
+      const [kindLabel, name] = [el("span.onnx-nb-kind", kind), el("span.onnx-nb-hit-title", title)];
       const detail = el("span.onnx-nb-dim", elide(sub, Math.max(20, 56 - title.length)));
-      return option(
-        "hit",
-        first + at,
-        full,
-        el("span.onnx-nb-kind", kind),
-        el("span.onnx-nb-hit-title", title),
-        detail,
-      );
+      return option("hit", first + at, full, kindLabel, name, detail);
     };
     const isNewList = this.#lists[0] !== this.#completions || this.#lists[1] !== this.#lastState.hits;
     if (isNewList && list.hasChildNodes()) list.scrollTop = 0; // makes the browser lay the page out
@@ -312,13 +298,12 @@ function remark(
   waits: boolean,
   problem: string | null,
   total: number,
-  keptCount: number,
+  listed: number,
 ): (Node | string)[] {
   const isEmpty = text.trim() === "";
   if (waits) return [];
   if (problem !== null) return [problem];
-  if (total > 0 && !isEmpty)
-    return total > keptCount ? [`The first ${integer(keptCount)} can be stepped through.`] : [];
+  if (total > 0 && !isEmpty) return total > listed ? [`The first ${integer(listed)} can be stepped through.`] : [];
   const samples = SYNTAX.map(([sample, meaning]) => el("span", el("code", sample), ` ${meaning}`));
   if (isEmpty) return samples;
   const fields = el("span", el("code", FIELDS.map((field) => `${field}:`).join(" ")));

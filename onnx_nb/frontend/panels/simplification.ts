@@ -9,7 +9,19 @@ import { failureText, type GraphHost, type NamedTarget } from "../protocol/host.
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import type { SaveReply } from "../protocol/wire.ts";
 import { bytes, countOf, integer } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onState } from "../ui/dom.ts";
+import {
+  button,
+  choice,
+  copyButton,
+  createAnnouncer,
+  el,
+  elide,
+  facts,
+  fillings,
+  hasFocus,
+  on,
+  onState,
+} from "../ui/dom.ts";
 import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
@@ -67,7 +79,7 @@ export class Simplification {
   readonly #saveBar: SaveBar;
   readonly #task: TaskBar;
   readonly #main = el("div.onnx-nb-simplified");
-  readonly #announcer = el("div.onnx-nb-live", { "aria-live": "polite" });
+  readonly #announcer = createAnnouncer();
   readonly #filling: () => AbortSignal;
   #account: Account;
   #step: number;
@@ -107,14 +119,13 @@ export class Simplification {
     this.#header = createHeader(this.#kernel, (key) => this.#redo(key), turn, signal);
     const save = (path: string, replace: boolean): Promise<SaveReply> => host.save(path, replace, signal);
     this.#saveBar = createSaveBar(() => this.#account.path, save, this.#kernel, signal);
-    const announce = (text: string): void => this.#announce(text);
-    this.#task = createTaskBar((busy) => this.#enable(busy), announce, signal);
+    this.#task = createTaskBar((busy) => this.#enable(busy), this.#announcer.announce, signal);
     const copy = copyButton(() => this.#account.call, signal, "Copy Python");
     const { summary, report, skips, steps } = this.#header;
     root.classList.add("onnx-nb-simplification");
     root.replaceChildren(
       el("header.onnx-nb-bar", ...summary, el("div.onnx-nb-tools", copy, this.#saveBar.opener)),
-      ...[report, this.#saveBar.element, this.#task.element, skips, steps, this.#main, this.#announcer],
+      ...[report, this.#saveBar.element, this.#task.element, skips, steps, this.#main, this.#announcer.element],
     );
     this.#listenKeys();
     Object.assign(root, { onnxNb: this });
@@ -162,10 +173,6 @@ export class Simplification {
 
   get #stepCount(): number {
     return Math.max(1, this.#account.steps.length);
-  }
-
-  #announce(text: string): void {
-    this.#announcer.textContent = elide(text, 300);
   }
 
   /** Enables buttons that need the kernel only while it answers and is idle. */
@@ -288,7 +295,7 @@ export class Simplification {
     changes.choose(row);
     this.#changeKey = row < 0 ? "" : data.key(row);
     this.#host.onChoose(this.#changeKey);
-    if (row >= 0) this.#announce(`${data.rule(row)}: ${data.what(row)}, ${data.why(row)}`);
+    if (row >= 0) this.#announcer.announce(`${data.rule(row)}: ${data.what(row)}, ${data.why(row)}`);
   }
 
   #choose(row: number): void {
@@ -315,9 +322,9 @@ export class Simplification {
   #simplify(key: string, skips: readonly string[], text: string): void {
     if (this.#busy || !this.#live) return;
     this.#undoneAt = key.includes(": ") ? key.slice(key.indexOf(": ") + 2) : "";
-    this.#announce(text);
+    this.#announcer.announce(text);
     this.#task.run(text, async (round, progress) => {
-      this.#announce(await this.#host.simplifyAgain(skips, progress, round));
+      this.#announcer.announce(await this.#host.simplifyAgain(skips, progress, round));
       return "";
     });
   }
@@ -363,11 +370,7 @@ const MAX_SKIP_BUTTONS = 60;
 /** Maximum number of differing outputs that are described. */
 const OUTPUTS = 8;
 
-/**
- * Creates the part above the graphs: the verdict, the skipped changes, and the steps.
- *
- * @param redo redoes a skipped change, or all for null
- */
+/** Creates the part above the graphs: the verdict, the skipped changes (`redo(null)` redoes all), and the steps. */
 function createHeader(
   kernel: KernelButtons,
   redo: (key: string | null) => void,
@@ -467,7 +470,7 @@ const MAX_NAMES = 6;
 /** Creates the list of changes with their reasons, the operators before and after, and what was left unchanged. */
 function createChangeList(
   account: Account,
-  { data, columns }: LoadedStep,
+  step: LoadedStep,
   kernel: KernelButtons,
   events: {
     /** a person chose a change, −1 for none, or asked to see it again */
@@ -481,30 +484,28 @@ function createChangeList(
   },
   signal: AbortSignal,
 ) {
+  const { data } = step;
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Change", tabindex: 0 });
-  const rule = choice(
-    "Rule",
-    [["All rules", "", data.count] as const, ...data.rules].map(([text, , count]) => `${text} (${integer(count)})`),
-    (at) => table.restrict(at === 0 ? null : (row) => data.ruleOf(row) === at - 1),
-    signal,
-  );
+  const rules = [["All rules", "", data.count] as const, ...data.rules];
+  const counts = rules.map(([text, , count]) => `${text} (${integer(count)})`);
+  const restrict = (at: number): void => table.restrict(at === 0 ? null : (row) => data.ruleOf(row) === at - 1);
+  const rule = choice("Rule", counts, restrict, signal);
   const { onChoose, onActivate } = events;
-  const places = Array.from({ length: data.count }, (_, row) => placeOf(data, columns, row));
-  const kinds = kindsOf(data, columns, places);
+  const places = Array.from({ length: data.count }, (_, row) => placeOf(step, row));
+  const kinds = kindsOf(step, places);
   const about = { label: "Changes", noun: "change", count: data.count, kinds, columns: changeColumns(data, places) };
   const table = new Table({ ...about, onChoose, onActivate }, signal);
   const round = fillings(signal);
   const describe = (row: number): void => {
     detail.scrollTop = 0;
     const sameKind = row < 0 ? [] : Array.from(kinds.keys()).filter((candidate) => kinds[candidate] === kinds[row]);
-    detail.replaceChildren(...detailOf(row, sameKind, data, columns, kernel, events.undo, round()));
+    detail.replaceChildren(...detailOf(row, sameKind, step, kernel, events.undo, round()));
   };
-  const emptyNote = el(
-    "p.onnx-nb-nothing",
+  const emptyText =
     account.skipped.length > 0
       ? "There is nothing left to change besides what was left out."
-      : "Nothing was changed: no rule could make the model simpler.",
-  );
+      : "Nothing was changed: no rule could make the model simpler.";
+  const emptyNote = el("p.onnx-nb-nothing", emptyText);
   const tabs = createTableTabs(
     [
       ["Operators", account.operators.length, operatorTable(account, signal)],
@@ -546,16 +547,11 @@ function createChangeList(
   };
 }
 
-/**
- * Returns what the pane shows about a change.
- *
- * @param sameKind all changes of its kind
- */
+/** Returns what the pane shows about a change; `sameKind` are all changes of its kind. */
 function detailOf(
   row: number,
   sameKind: readonly number[],
-  data: SimplificationData,
-  columns: readonly [Columns, Columns],
+  { data, columns }: LoadedStep,
   kernel: KernelButtons,
   undo: (...keys: readonly string[]) => void,
   signal: AbortSignal,
@@ -612,7 +608,7 @@ function changeColumns(data: SimplificationData, places: readonly string[]): rea
 }
 
 /** Returns the scope in which a change was made, with * for its numbers. */
-function placeOf(data: SimplificationData, columns: readonly [Columns, Columns], row: number): string {
+function placeOf({ data, columns }: LoadedStep, row: number): string {
   for (const side of [0, 1] as const) {
     const [target] = data.targets(side, row);
     if (target === undefined) continue;
@@ -627,18 +623,12 @@ function placeOf(data: SimplificationData, columns: readonly [Columns, Columns],
  * Numbers the kinds of changes, rule by rule, those first that remove the most nodes. A kind is one rule that does the
  * same in places of one name.
  */
-function kindsOf(
-  data: SimplificationData,
-  columns: readonly [Columns, Columns],
-  places: readonly string[],
-): Int32Array {
+function kindsOf({ data, columns }: LoadedStep, places: readonly string[]): Int32Array {
   const nodesIn = (side: 0 | 1, row: number): number =>
     data.targets(side, row).filter(({ kind, id }) => kind === "node" && !columns[side].isFolded(id)).length;
   const removals = Array.from({ length: data.count }, (_, row) => nodesIn(0, row) - nodesIn(1, row));
-  const byRule = new Map<number, number>();
-  for (const [row, count] of removals.entries()) {
-    byRule.set(data.ruleOf(row), (byRule.get(data.ruleOf(row)) ?? 0) + count);
-  }
+  const byRule = new Float64Array(data.rules.length);
+  for (const [row, count] of removals.entries()) byRule[data.ruleOf(row)] += count;
   const kindsByKey = new Map<string, { readonly rule: number; readonly rows: number[] }>();
   for (let row = 0; row < data.count; row++) {
     const [rule, key] = [data.ruleOf(row), `${data.ruleOf(row)}\n${data.what(row)}\n${places[row]}`];
@@ -647,17 +637,14 @@ function kindsOf(
     kindsByKey.set(key, kind);
   }
   const kinds = new Int32Array(data.count);
-  [...kindsByKey.values()]
-    .sort(
-      (a, b) =>
-        (byRule.get(b.rule) ?? 0) - (byRule.get(a.rule) ?? 0) ||
-        a.rule - b.rule ||
-        b.rows.length * removals[b.rows[0]] - a.rows.length * removals[a.rows[0]] ||
-        a.rows[0] - b.rows[0],
-    )
-    .forEach(({ rows }, kind) => {
-      for (const row of rows) kinds[row] = kind;
-    });
+  const inOrder = [...kindsByKey.values()].sort(
+    (a, b) =>
+      byRule[b.rule] - byRule[a.rule] ||
+      a.rule - b.rule ||
+      b.rows.length * removals[b.rows[0]] - a.rows.length * removals[a.rows[0]] ||
+      a.rows[0] - b.rows[0],
+  );
+  for (const [kind, { rows }] of inOrder.entries()) for (const row of rows) kinds[row] = kind;
   return kinds;
 }
 

@@ -30,228 +30,189 @@ const SIDES = [0, 1] as const;
 /** Maximum number of targets whose scopes are opened. */
 const MAX_REVEALED = 8;
 
-export class Synchronizer {
-  readonly #columns: readonly [Columns, Columns];
-  readonly #data: PairData;
-  readonly #note: (side: SideOf, text: string) => void;
-  #views: Views | null = null;
-  #scenes: readonly (Scene | null)[] = [];
-  /** boxes that both scenes draw, in the left one and in the right one */
-  #boxes: readonly [number[], number[]] = [[], []];
-  #enabled: boolean;
-  /** the side in which the person works; the other one follows */
-  #leader: SideOf = 0;
-  #isChanging = false;
-  /** the last selection in both graphs: near the middle of the view it counts most in the alignment */
-  #anchor: Anchor | null = null;
-  #open: [ReadonlySet<number>, ReadonlySet<number>] = [new Set(), new Set()];
-  #frame = 0;
-
-  /** @param note shows a remark at the head of a graph */
-  constructor(
-    columns: readonly [Columns, Columns],
-    data: PairData,
-    enabled: boolean,
-    note: (side: SideOf, text: string) => void,
-    signal: AbortSignal,
-  ) {
-    this.#columns = columns;
-    this.#data = data;
-    this.#enabled = enabled;
-    this.#note = note;
-    onAbort(signal, () => {
-      this.#views = null;
-      cancelAnimationFrame(this.#frame);
-    });
-  }
-
-  /** Takes the views, which are created later than this. */
-  attach(views: Views): void {
-    this.#views = views;
-    this.#remember();
-  }
-
-  get enabled(): boolean {
-    return this.#enabled;
-  }
-
-  set enabled(on: boolean) {
-    this.#enabled = on;
-    if (on) this.#align(this.#leader);
-  }
-
-  get leader(): SideOf {
-    return this.#leader;
-  }
-
-  /** Marks the side in which the person works now. */
-  lead(side: SideOf): void {
-    this.#leader = side;
-  }
-
-  /** Applies a change of one view to the other. */
-  changed(side: SideOf, { selection, direction, color, open }: Patch): void {
-    this.#mirror(side, (view, there) => {
-      if (selection !== undefined) this.#mirrorSelection(side, selection);
-      if (!this.#enabled) return;
-      if (direction !== undefined) view.apply({ direction });
-      if (color !== undefined) view.apply({ color });
-      if (open !== undefined) view.apply({ open: this.#openThere(side, new Set(open), view.state.open, there) });
-    });
-    if (this.#enabled && open !== undefined && !this.#isChanging) {
-      this.#remember();
-      this.#align(side);
-    }
-  }
-
-  /** Follows a movement of one view's camera. */
-  onLook(side: SideOf): void {
-    if (this.#enabled && this.#leader === side && !this.#isChanging) this.#alignNow(side);
-  }
-
-  /** Follows a search in one view. */
-  onSearch(side: SideOf, text: string): void {
-    if (!this.#enabled) return;
-    this.#mirror(side, (view, there) => {
-      view.dispatch({ type: "search", text, hits: search(this.#columns[there], text).hits });
-    });
-  }
-
-  /** Selects targets in both graphs and brings the first of each into view. */
-  show(selections: readonly [readonly Target[], readonly Target[]]): void {
-    const views = this.#views;
-    if (views === null) return;
-    const targets = SIDES.map((side) => drawnAs(this.#columns[side], selections[side]));
-    const [[left], [right]] = targets;
-    this.#leader = left === undefined ? 1 : 0;
-    this.#change(() => {
-      for (const side of SIDES) {
-        const view = views[side];
-        this.#note(side, "");
-        view.apply({
-          selection: targets[side].map((target) => ({ ...target, name: this.#columns[side].nameOf(target) })),
-        });
-        for (const target of targets[side].slice(1, MAX_REVEALED)) view.dispatch({ type: "reveal", target });
-        const [target] = targets[side];
-        if (target !== undefined) view.dispatch({ type: "reveal", target, toCenter: true });
-      }
-      this.#remember();
-    });
-    this.#anchor = left === undefined || right === undefined ? null : [left, right];
-    if (this.#anchor !== null) this.#align(this.#leader);
-  }
-
-  /** Returns the scopes of the right graph that are open when `open` are in the left one. */
-  openLike(open: ReadonlySet<number>): ReadonlySet<number> {
-    const there = new Set<number>([0]);
-    for (const scope of open) {
-      const counterpart = this.#data.counterpart(0, { kind: "scope", id: scope });
-      if (counterpart !== null) for (const inside of this.#columns[1].ancestry(counterpart.id)) there.add(inside);
-    }
-    for (const scope of defaultOpen(this.#columns[1])) {
-      if (this.#data.counterpart(1, { kind: "scope", id: scope }) !== null) continue;
-      if (this.#columns[1].ancestry(scope).every((ancestor) => ancestor === scope || there.has(ancestor)))
-        there.add(scope);
-    }
-    return there;
-  }
-
-  // ---------------------------------------------------------------- mirroring
-
-  #change(act: () => void): void {
-    if (this.#isChanging) return;
-    this.#isChanging = true;
+/** @param note shows a remark at the head of a graph */
+export function createSynchronizer(
+  columns: readonly [Columns, Columns],
+  data: PairData,
+  isEnabled: boolean,
+  note: (side: SideOf, text: string) => void,
+  signal: AbortSignal,
+) {
+  let views: Views | null = null;
+  let enabled = isEnabled;
+  let isChanging = false;
+  let openScopes: [ReadonlySet<number>, ReadonlySet<number>] = [new Set(), new Set()];
+  const alignment = createAlignment(columns, data, signal);
+  onAbort(signal, () => {
+    views = null;
+  });
+  const align = (side: SideOf): void => {
+    if (enabled && views !== null) alignment.start(views, side);
+  };
+  const change = (act: () => void): void => {
+    if (isChanging) return;
+    isChanging = true;
     try {
       act();
     } finally {
-      this.#isChanging = false;
+      isChanging = false;
     }
-  }
-
-  #mirror(side: SideOf, act: (view: Views[number], there: SideOf) => void): void {
+  };
+  const mirror = (side: SideOf, act: (view: Views[number], there: SideOf) => void): void => {
     const there = otherSide(side);
-    const view = this.#views?.[there];
-    if (view !== undefined) this.#change(() => act(view, there));
-  }
-
-  #remember(): void {
-    if (this.#views !== null) this.#open = [this.#views[0].state.open, this.#views[1].state.open];
-  }
-
-  #openThere(side: SideOf, now: ReadonlySet<number>, open: ReadonlySet<number>, there: SideOf): number[] {
-    const before = this.#open[side];
-    const scopes = new Set(open);
-    const counterpart = (id: number): number => this.#data.counterpart(side, { kind: "scope", id })?.id ?? -1;
-    for (const scope of before) if (!now.has(scope)) scopes.delete(counterpart(scope));
-    for (const scope of now) {
-      // the path of no scope is empty
-      const path = before.has(scope) ? [] : this.#columns[there].ancestry(counterpart(scope));
-      for (const ancestor of path) scopes.add(ancestor);
-    }
-    return [...scopes];
-  }
-
-  #mirrorSelection(side: SideOf, selection: readonly NamedTarget[]): void {
-    const there = otherSide(side);
-    const view = this.#views?.[there];
-    if (view === undefined) return;
-    const counterparts = selection.flatMap((target) => this.#data.counterpart(side, target) ?? []);
-    view.apply({
-      selection: counterparts.map((counterpart) => ({
-        ...counterpart,
-        name: this.#columns[there].nameOf(counterpart),
-      })),
-    });
-    for (const side of SIDES) this.#note(side, "");
+    const view = views?.[there];
+    if (view !== undefined) change(() => act(view, there));
+  };
+  const remember = (): void => {
+    if (views !== null) openScopes = [views[0].state.open, views[1].state.open];
+  };
+  const select = (view: GraphView, side: SideOf, targets: readonly Target[]): void =>
+    view.apply({ selection: targets.map((target) => ({ ...target, name: columns[side].nameOf(target) })) });
+  const mirrorSelection = (side: SideOf, selection: readonly NamedTarget[], view: GraphView, there: SideOf): void => {
+    const counterparts = selection.flatMap((target) => data.counterpart(side, target) ?? []);
+    select(view, there, counterparts);
+    for (const side of SIDES) note(side, "");
     const last = selection.at(-1);
     if (last === undefined) return;
-    const target = this.#data.counterpart(side, last);
+    const target = data.counterpart(side, last);
     if (target === null) {
-      const { title, kind } = describe(this.#columns[side], last);
-      this.#note(there, `no such ${kind}: ${elide(title || last.name, 40)}`);
+      const { title, kind } = describe(columns[side], last);
+      note(there, `no such ${kind}: ${elide(title || last.name, 40)}`);
     }
-    const place = target ?? this.#data.before(side, last, this.#columns[side]);
+    const place = target ?? data.before(side, last, columns[side]);
     if (place === null) return;
     view.dispatch({ type: "reveal", target: place });
-    this.#remember();
-    const origin = target === null ? this.#data.counterpart(there, place) : last;
-    this.#anchor = origin === null ? null : side === 0 ? [origin, place] : [place, origin];
-    this.#align(side);
+    remember();
+    const origin = target === null ? data.counterpart(there, place) : last;
+    alignment.anchor = origin === null ? null : side === 0 ? [origin, place] : [place, origin];
+    align(side);
+  };
+
+  const synchronizer = {
+    /** the side in which the person works now; the other one follows */
+    leader: 0 as SideOf,
+    /** Takes the views, which are created later than this. */
+    attach(created: Views): void {
+      views = created;
+      remember();
+    },
+    get enabled(): boolean {
+      return enabled;
+    },
+    set enabled(on: boolean) {
+      enabled = on;
+      if (on) align(synchronizer.leader);
+    },
+    /** Applies a change of one view to the other. */
+    changed(side: SideOf, { selection, direction, color, open }: Patch): void {
+      mirror(side, (view, there) => {
+        if (selection !== undefined) mirrorSelection(side, selection, view, there);
+        if (!enabled) return;
+        if (direction !== undefined) view.apply({ direction });
+        if (color !== undefined) view.apply({ color });
+        if (open === undefined) return;
+        const counterpart = (id: number): number => data.counterpart(side, { kind: "scope", id })?.id ?? -1;
+        view.apply({ open: follow(view.state.open, openScopes[side], new Set(open), counterpart, columns[there]) });
+      });
+      if (!enabled || open === undefined || isChanging) return;
+      remember();
+      align(side);
+    },
+    /** Follows a movement of one view's camera. */
+    onLook(side: SideOf): void {
+      if (enabled && synchronizer.leader === side && !isChanging && views !== null) alignment.apply(views, side);
+    },
+    /** Follows a search in one view. */
+    onSearch(side: SideOf, text: string): void {
+      if (!enabled) return;
+      mirror(side, (view, there) => view.dispatch({ type: "search", text, hits: search(columns[there], text).hits }));
+    },
+    /** Selects targets in both graphs and brings the first of each into view. */
+    show(selections: readonly [readonly Target[], readonly Target[]]): void {
+      if (views === null) return;
+      const pair = views;
+      const targets = SIDES.map((side) => drawnAs(columns[side], selections[side]));
+      const [[left], [right]] = targets;
+      synchronizer.leader = left === undefined ? 1 : 0;
+      change(() => {
+        for (const side of SIDES) {
+          const [first, ...others] = targets[side];
+          note(side, "");
+          select(pair[side], side, targets[side]);
+          for (const target of others.slice(0, MAX_REVEALED - 1)) pair[side].dispatch({ type: "reveal", target });
+          if (first !== undefined) pair[side].dispatch({ type: "reveal", target: first, toCenter: true });
+        }
+        remember();
+      });
+      alignment.anchor = left === undefined || right === undefined ? null : [left, right];
+      if (alignment.anchor !== null) align(synchronizer.leader);
+    },
+  };
+  return synchronizer;
+}
+
+/** Returns the open scopes after their counterparts have been opened and closed: `before` were open, `now` are. */
+function follow(
+  open: ReadonlySet<number>,
+  before: ReadonlySet<number>,
+  now: ReadonlySet<number>,
+  counterpart: (scope: number) => number,
+  columns: Columns,
+): number[] {
+  const scopes = new Set(open);
+  for (const scope of before) if (!now.has(scope)) scopes.delete(counterpart(scope));
+  for (const scope of now) {
+    // the path of no scope is empty
+    const path = before.has(scope) ? [] : columns.ancestry(counterpart(scope));
+    for (const ancestor of path) scopes.add(ancestor);
   }
+  return [...scopes];
+}
 
-  // ---------------------------------------------------------------- alignment
-
-  /** Aligns the other graph with this one once both have been laid out. */
-  #align(side: SideOf): void {
-    if (!this.#enabled) return;
-    cancelAnimationFrame(this.#frame);
-    const wait = (): void => {
-      if (this.#views?.some((view) => view.viewport.busy) === true) this.#frame = requestAnimationFrame(wait);
-      else this.#alignNow(side);
-    };
-    this.#frame = requestAnimationFrame(wait);
+/** Returns the scopes of the right graph that are open when `open` are in the left one. */
+export function openLike(
+  open: ReadonlySet<number>,
+  columns: readonly [Columns, Columns],
+  data: PairData,
+): ReadonlySet<number> {
+  const there = new Set<number>([0]);
+  for (const id of open) {
+    const counterpart = data.counterpart(0, { kind: "scope", id });
+    if (counterpart !== null) for (const inside of columns[1].ancestry(counterpart.id)) there.add(inside);
   }
-
-  #alignNow(side: SideOf): void {
-    const views = this.#views;
-    const offset = this.#offset(side);
-    if (views === null || offset == null) return;
-    const { camera, view } = views[side].viewport.position;
-    const { viewport } = views[otherSide(side)];
-    const size = viewport.position.view;
-    if (view.w === 0 || size.w === 0) return;
-    const x = camera.x + view.w / camera.k / 2 + offset.x;
-    const y = camera.y + view.h / camera.k / 2 + offset.y;
-    viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
+  for (const id of defaultOpen(columns[1])) {
+    if (data.counterpart(1, { kind: "scope", id }) !== null) continue;
+    if (columns[1].ancestry(id).every((ancestor) => ancestor === id || there.has(ancestor))) there.add(id);
   }
+  return there;
+}
 
+/** Moves the camera of one graph so that its boxes are beside their counterparts in the other one. */
+function createAlignment(columns: readonly [Columns, Columns], data: PairData, signal: AbortSignal) {
+  let scenes: readonly Scene[] = [];
+  /** boxes that both scenes draw, in the left one and in the right one */
+  let boxes: readonly [number[], number[]] = [[], []];
+  let frame = 0;
+  onAbort(signal, () => cancelAnimationFrame(frame));
+
+  const match = (left: Scene, right: Scene): void => {
+    scenes = [left, right];
+    boxes = [[], []];
+    for (let box = 0; box < left.boxes.count; box++) {
+      const target = targetOf(left, box);
+      const counterpart = target === null ? null : data.counterpart(0, target);
+      const there = counterpart === null ? -1 : boxOf(right, columns[1], counterpart);
+      if (there < 0) continue;
+      boxes[0].push(box);
+      boxes[1].push(there);
+    }
+  };
   /** Returns the offset from boxes in the scene of `side` to their counterparts; boxes near the middle count most. */
-  #offset(side: SideOf): Point | null {
-    if (this.#views === null) return null;
-    const [left, right] = this.#views.map((view) => view.viewport.scene);
-    if (left == null || right == null) return null;
-    if (this.#scenes[0] !== left || this.#scenes[1] !== right) this.#match(left, right);
-    const { camera, view } = this.#views[side].viewport.position;
+  const offsetOf = (views: Views, side: SideOf): Point | null => {
+    const [left, right] = views.map((view) => view.viewport.scene);
+    if (left === null || right === null) return null;
+    if (scenes[0] !== left || scenes[1] !== right) match(left, right);
+    const { camera, view } = views[side].viewport.position;
     const [cx, cy] = [camera.x + view.w / camera.k / 2, camera.y + view.h / camera.k / 2];
     let [sum, x, y] = [0, 0, 0];
     const count = (ends: readonly [Point, Point], times: number): void => {
@@ -262,37 +223,38 @@ export class Synchronizer {
       x += weight * (to.x - from.x);
       y += weight * (to.y - from.y);
     };
-    const [a, b] = this.#boxes;
+    const [a, b] = boxes;
     for (let at = 0; at < a.length; at++) count([centerOf(left, a[at]), centerOf(right, b[at])], 1);
-    const ends = this.#anchor?.map((target, at) => this.#center(at === 0 ? left : right, at as SideOf, target)) ?? [];
-    const [start, end] = ends;
+    const [start, end] =
+      alignment.anchor?.map((target, at) => placeOf(at === 0 ? left : right, columns[at], target)) ?? [];
     if (start != null && end != null) count([start, end], ANCHOR_WEIGHT);
     return sum === 0 ? null : { x: x / sum, y: y / sum };
-  }
-
-  #match(left: Scene, right: Scene): void {
-    const [leftBoxes, rightBoxes]: [number[], number[]] = [[], []];
-    for (let box = 0; box < left.boxes.count; box++) {
-      const target = targetOf(left, box);
-      const counterpart = target === null ? null : this.#data.counterpart(0, target);
-      const there = counterpart === null ? -1 : boxOf(right, this.#columns[1], counterpart);
-      if (there < 0) continue;
-      leftBoxes.push(box);
-      rightBoxes.push(there);
-    }
-    this.#scenes = [left, right];
-    this.#boxes = [leftBoxes, rightBoxes];
-  }
-
-  /** Returns the position of a target; a tensor without a box is at its producer or a reader. */
-  #center(scene: Scene, side: SideOf, target: Target): Point | null {
-    let box = boxOf(scene, this.#columns[side], target);
-    if (box < 0 && target.kind === "tensor") {
-      const { producer, consumers } = scene.boxesOfValue(target.id);
-      box = producer >= 0 ? producer : (consumers[0] ?? -1);
-    }
-    return box < 0 ? null : centerOf(scene, box);
-  }
+  };
+  const alignment = {
+    /** the last selection in both graphs: near the middle of the view it counts most */
+    anchor: null as Anchor | null,
+    /** Aligns the other graph with that of `side`. */
+    apply(views: Views, side: SideOf): void {
+      const offset = offsetOf(views, side);
+      const { camera, view } = views[side].viewport.position;
+      const { viewport } = views[otherSide(side)];
+      const size = viewport.position.view;
+      if (offset === null || view.w === 0 || size.w === 0) return;
+      const x = camera.x + view.w / camera.k / 2 + offset.x;
+      const y = camera.y + view.h / camera.k / 2 + offset.y;
+      viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
+    },
+    /** Aligns it once both have been laid out. */
+    start(views: Views, side: SideOf): void {
+      cancelAnimationFrame(frame);
+      const wait = (): void => {
+        if (views.some((view) => view.viewport.busy)) frame = requestAnimationFrame(wait);
+        else alignment.apply(views, side);
+      };
+      frame = requestAnimationFrame(wait);
+    },
+  };
+  return alignment;
 }
 
 /** Returns the drawn targets without duplicates. */
@@ -309,4 +271,14 @@ function centerOf({ boxes: { x, y, w, h } }: Scene, box: number): Point {
 function targetOf({ boxes: { kind, id } }: Scene, box: number): Target | null {
   if (kind[box] === BOX.OPEN) return null;
   return { kind: kind[box] === BOX.NODE ? "node" : kind[box] === BOX.SCOPE ? "scope" : "tensor", id: id[box] };
+}
+
+/** Returns the position of a target; a tensor without a box is at its producer or a reader. */
+function placeOf(scene: Scene, columns: Columns, target: Target): Point | null {
+  let box = boxOf(scene, columns, target);
+  if (box < 0 && target.kind === "tensor") {
+    const { producer, consumers } = scene.boxesOfValue(target.id);
+    box = producer >= 0 ? producer : (consumers[0] ?? -1);
+  }
+  return box < 0 ? null : centerOf(scene, box);
 }

@@ -20,15 +20,13 @@ export function createToolbar(
   const { columns, state, dispatch, signal } = view;
   const press = (text: string, title: string, act: () => void, properties: Properties = {}): HTMLButtonElement =>
     button(text, act, signal, { title, ...properties });
-  const unpressedAttributes = { "aria-pressed": "false" };
   const allOpen = (): boolean => state().open.size === columns.scopeCount;
   const fit = press("Fit", "Show the whole graph (f)", () => dispatch({ type: "fit" }));
-  const gather = press(
-    "⬚",
-    "Drag to select boxes, click to add one (v); or drag with Shift",
-    () => dispatch({ type: "gathering", gathering: !state().gathering }),
-    { ...unpressedAttributes, "aria-label": "Select boxes" },
-  );
+  const toggle = (): void => dispatch({ type: "gathering", gathering: !state().gathering });
+  const gather = press("⬚", "Drag to select boxes, click to add one (v); or drag with Shift", toggle, {
+    "aria-pressed": "false",
+    "aria-label": "Select boxes",
+  });
   const flip = (): void => dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" });
   const turn = press("→", "Draw from left to right, or from top to bottom (t)", flip, { "aria-label": "Turn" });
   const expand = press("Expand all", "Open all scopes (Shift+E), close them (Shift+C)", () =>
@@ -40,7 +38,7 @@ export function createToolbar(
     tree.setAttribute("aria-pressed", String(open));
     actions.drawer(open);
   };
-  const tree = press("Tree", "List of all scopes, nodes and tensors", showTree, unpressedAttributes);
+  const tree = press("Tree", "List of all scopes, nodes and tensors", showTree, { "aria-pressed": "false" });
   const name = el("b.onnx-nb-name", { title: columns.meta.name }, elide(columns.meta.name || "model", 48));
   const help = press("?", "Keys (?)", actions.help, { "aria-label": "Help" });
   const save = createSaveMenu(view);
@@ -77,7 +75,7 @@ const PAGES: readonly (readonly [statistics: boolean, text: string, title: strin
 
 /** Creates the menu that saves the graph as a picture, or, where a kernel can write one, as a page. */
 function createSaveMenu({ host, dispatch, signal }: ViewContext): Menu {
-  const menu = createMenu("Save", { title: "Save a picture or a page (s)", label: "Save" }, signal);
+  const menu = createMenu("Save", "Save a picture or a page (s)", signal);
   const pages = host.page === undefined ? [] : PAGES;
   menu.offer([
     ...PICTURES.map(([what, text, title]) => ({ text, title, act: () => dispatch({ type: "save", what }) })),
@@ -137,7 +135,7 @@ function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
 /** Creates the menu of bookmarks: open scopes, selection and camera. */
 function createBookmarks({ dispatch, signal }: ViewContext): Panel {
   const next = fillings(signal);
-  const menu = createMenu("☆", { title: "Bookmarks (b keeps this view)", label: "Bookmarks" }, signal);
+  const menu = createMenu("☆", "Bookmarks (b keeps this view)", signal, "Bookmarks");
   const focusFirst = (): void => menu.element.querySelector<HTMLElement>(".onnx-nb-menu button")?.focus();
   let lastBookmarks: State["bookmarks"] | undefined;
   const rowOf = (bookmark: State["bookmarks"][number], all: State["bookmarks"], round: AbortSignal): HTMLElement => {
@@ -153,11 +151,9 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
     const edit = (): void => {
       const done = (text: string | null): void => {
         const name = text ?? "";
+        const bookmarks = all.map((candidate) => (candidate === bookmark ? { ...candidate, name } : candidate));
         if (name === "" || name === bookmark.name) go.hidden = rename.hidden = false;
-        else {
-          const bookmarks = all.map((candidate) => (candidate === bookmark ? { ...candidate, name } : candidate));
-          dispatch({ type: "bookmarks", bookmarks });
-        }
+        else dispatch({ type: "bookmarks", bookmarks });
         field.remove();
         focusFirst();
       };
@@ -169,10 +165,8 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
     };
     const go = item(elide(bookmark.name, 40), bookmark.name, visit, round);
     const rename = item("✎", "Rename this bookmark", edit, round, { "aria-label": `Rename bookmark ${shortName}` });
-    const drop = item("×", "Remove this bookmark", remove, round, {
-      class: "onnx-nb-x",
-      "aria-label": `Remove bookmark ${shortName}`,
-    });
+    const name = { class: "onnx-nb-x", "aria-label": `Remove bookmark ${shortName}` };
+    const drop = item("×", "Remove this bookmark", remove, round, name);
     const row = el("div.onnx-nb-bookmark", { role: "presentation" }, go, rename, drop);
     return row;
   };

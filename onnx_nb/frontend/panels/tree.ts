@@ -21,7 +21,6 @@ const SPARE_ROWS = 30;
 let trees = 0;
 
 export class Tree implements Panel {
-  readonly element: HTMLElement;
   readonly #view: ViewContext;
   readonly #prefix = `onnx-nb-row-${trees++}-`;
   readonly #spacer = el("div.onnx-nb-rows-all", { role: "presentation" });
@@ -30,6 +29,7 @@ export class Tree implements Panel {
     { role: "tree", tabindex: -1, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": true },
     this.#spacer,
   );
+  readonly element = el("aside.onnx-nb-drawer.onnx-nb-hiddenish", { "aria-label": "Tree" }, this.#tree);
   /** nodes whose tensors are hidden */
   readonly #foldedNodes = new Set<number>();
   /** the state that the list shows */
@@ -44,7 +44,6 @@ export class Tree implements Panel {
 
   constructor(view: ViewContext) {
     this.#view = view;
-    this.element = el("aside.onnx-nb-drawer.onnx-nb-hiddenish", { "aria-label": "Tree" }, this.#tree);
     this.#listen(view.signal);
     onAbort(view.signal, () => window.clearTimeout(this.#timer));
   }
@@ -234,7 +233,7 @@ function words(columns: Columns, target: Target): { title: string; sub: string }
 
 // ---------------------------------------------------------------- rows
 
-export interface TreeRow {
+interface TreeRow {
   readonly target: Target;
   readonly level: number;
   /** null for a leaf */

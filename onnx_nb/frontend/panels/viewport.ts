@@ -22,9 +22,9 @@ import { CameraControl } from "./cameracontrol.ts";
 import { savePicture, snapshot } from "./export.ts";
 import { createMinimap, type Minimap } from "./minimap.ts";
 import { isStill, MOTION, motionBetween } from "./motion.ts";
-import { Painter } from "./painter.ts";
+import { createPainter, type Painter } from "./painter.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
-import { SceneLoader } from "./sceneloader.ts";
+import { createSceneLoader, type Proportions, type SceneLoader } from "./sceneloader.ts";
 import { describe, factsOf, type ViewContext } from "./viewcontext.ts";
 
 /** Settings of a viewport, and its events for the view around it. */
@@ -48,8 +48,7 @@ export interface ViewportOptions {
   statuses(): DiffStatuses | null;
   /** two graphs side by side have one layout, whatever the size of each */
   readonly isPaired: boolean;
-  /** world px of the initial height of the columns of the outermost scope; 0 for one column */
-  readonly start: { readonly columnHeight: number; readonly brief: boolean };
+  readonly start: Proportions;
   /** milliseconds that a layout may block the page before it continues in slices */
   readonly maxBlockingMs: number | undefined;
 }
@@ -123,7 +122,7 @@ export class Viewport {
     };
     const { start, onFailure, maxBlockingMs } = options;
     const size = (): cameras.Size => (options.isPaired ? { w: 0, h: 0 } : this.#control.view);
-    this.#loader = new SceneLoader(view, start, { ready, onUnchanged, onFailure, size }, maxBlockingMs);
+    this.#loader = createSceneLoader(view, start, { ready, onUnchanged, onFailure, size }, maxBlockingMs);
     const name = elide(columns.meta.name || "model", 80);
     this.#canvas = el("canvas.onnx-nb-canvas", {
       tabindex: 0,
@@ -134,7 +133,7 @@ export class Viewport {
     const rubberBand = el("div.onnx-nb-rubberband", { hidden: true });
     this.element = el("div.onnx-nb-viewport", this.#canvas, rubberBand, this.#map, this.#tooltip, this.#hint);
     this.element.append(this.#loader.element);
-    this.#painter = new Painter(
+    this.#painter = createPainter(
       this.#canvas,
       this.#control,
       {
@@ -175,10 +174,8 @@ export class Viewport {
 
   // ---------------------------------------------------------------- scene
 
-  /** world px of the height of the columns of the outermost scope, 0 for one column; and whether boxes have one line */
-  get layout(): { readonly columnHeight: number; readonly brief: boolean } {
-    const { columnHeight, brief } = this.#loader;
-    return { columnHeight, brief };
+  get layout(): Proportions {
+    return this.#loader.layout;
   }
 
   /** a layout is under way */
@@ -192,8 +189,7 @@ export class Viewport {
    */
   rebuild(anchor: number | null, layout = this.layout): void {
     this.#requestTime ??= performance.now();
-    Object.assign(this.#loader, layout);
-    this.#loader.load(anchor);
+    this.#loader.load(anchor, layout);
   }
 
   /** Lays out and places the camera again, because nothing kept its place. */

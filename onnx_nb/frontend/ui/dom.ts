@@ -1,13 +1,12 @@
 /** Creates elements in one call. Text is added as text nodes only, so nothing from a model is ever parsed as HTML. */
 
 type Child = Node | string | null;
-type Attribute = string | number | boolean | undefined;
 
 /** Attributes of an element; `false` omits one, `true` sets it to "", or to "true" if it is an `aria-` attribute. */
 export interface Properties {
   readonly data?: Readonly<Record<string, string>>;
   readonly style?: Readonly<Record<string, string>>;
-  readonly [attribute: string]: Attribute | Readonly<Record<string, string>>;
+  readonly [attribute: string]: string | number | boolean | undefined | Readonly<Record<string, string>>;
 }
 
 type Tag<S extends string> = S extends `${infer T}.${string}` ? T : S;
@@ -47,17 +46,9 @@ export function on<K extends keyof HTMLElementEventMap>(
 }
 
 /** Creates a list of texts to choose from. */
-export function choice(
-  label: string,
-  texts: readonly string[],
-  changed: (at: number) => void,
-  signal: AbortSignal,
-): HTMLSelectElement {
-  const select = el(
-    "select.onnx-nb-field.onnx-nb-choice",
-    { "aria-label": label },
-    ...texts.map((text) => el("option", text)),
-  );
+export function choice(label: string, texts: readonly string[], changed: (at: number) => void, signal: AbortSignal) {
+  const options = texts.map((text) => el("option", text));
+  const select = el("select.onnx-nb-field.onnx-nb-choice", { "aria-label": label }, ...options);
   on(select, "change", signal, () => changed(select.selectedIndex));
   on(select, "keydown", signal, (event) => event.stopPropagation()); // keys are not commands to the notebook
   return select;
@@ -83,12 +74,7 @@ export function textField(
 }
 
 /** Returns a field for the size of a dimension, which reports what was entered. */
-export function sizeField(
-  name: string,
-  change: () => void,
-  signal: AbortSignal,
-  properties: Properties,
-): HTMLInputElement {
+export function sizeField(name: string, change: () => void, signal: AbortSignal, properties: Properties) {
   const label = `Size of ${elide(name, 60)}`;
   const field = el("input.onnx-nb-field", { "aria-label": label, ...properties });
   on(field, "change", signal, change);
@@ -179,11 +165,10 @@ export function button(
 /** Returns a button that shows the rest of a long list, once. */
 export function moreButton(count: number, show: () => void): HTMLButtonElement {
   const element = el("button.onnx-nb-link", { type: "button" }, `show all ${count.toLocaleString("en")}`);
-  const press = (): void => {
+  element.addEventListener("click", () => {
     element.remove();
     show();
-  };
-  element.addEventListener("click", press, { once: true });
+  });
   return element;
 }
 
@@ -215,8 +200,7 @@ export async function copy(text: string): Promise<boolean> {
 
 /** Returns whether this element has the focus, even inside a shadow root. */
 export function hasFocus(element: Element): boolean {
-  const root = element.getRootNode();
-  return (root instanceof Document || root instanceof ShadowRoot) && root.activeElement === element;
+  return (element.getRootNode() as Document | ShadowRoot).activeElement === element;
 }
 
 /** Returns one line of at most `limit` characters: line breaks and tabs become marks, the middle is omitted. */
@@ -250,11 +234,10 @@ export function paneHead(kind: string, name: string, signal: AbortSignal): HTMLE
   ];
 }
 
+export type Fact = readonly [label: string | Node, fact: string | Node];
+
 /** Returns labeled facts; omits empty ones. */
-export function facts(
-  rows: readonly (readonly [label: string | Node, fact: string | Node])[],
-  classes = "",
-): HTMLElement {
+export function facts(rows: readonly Fact[], classes = ""): HTMLElement {
   const list = el(`dl.onnx-nb-rows${classes}`);
   for (const [label, fact] of rows) {
     if (fact === "") continue;
@@ -270,6 +253,12 @@ export function svg(tag: string, attributes: Readonly<Record<string, string>>, .
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   element.append(...children);
   return element;
+}
+
+/** Returns an element whose text screen readers read, and a function that announces a sentence in it. */
+export function createAnnouncer() {
+  const element = el("div.onnx-nb-live", { "aria-live": "polite" });
+  return { element, announce: (text: string): void => element.replaceChildren(elide(text, 300)) };
 }
 
 /** Returns a signal for each filling of a panel and aborts the previous one, so that listeners do not pile up. */

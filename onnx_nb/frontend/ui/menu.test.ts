@@ -4,7 +4,7 @@ import { el } from "./dom.ts";
 import { createMenu } from "./menu.ts";
 
 it("moves to the right where the left edge of its panel would clip it", () => {
-  const menu = createMenu("Save", { title: "Pictures", label: "Save" }, new AbortController().signal);
+  const menu = createMenu("Save", "Pictures", new AbortController().signal);
   const panel = el("div.onnx-nb", menu.element);
   const list = menu.element.querySelector<HTMLElement>(".onnx-nb-menu");
   if (list === null) throw new Error("no list");

@@ -5,22 +5,9 @@
 
 import { button, el, on, type Properties, textField } from "./dom.ts";
 
-export interface Menu {
-  readonly element: HTMLElement;
-  toggle(): void;
-  /** Closes it and returns the focus to its button. */
-  close(): void;
-  /** Replaces its content; buttons in it are its items. */
-  fill(...rows: HTMLElement[]): void;
-  /** Replaces its content by an item for each entry, which closes it. */
-  offer(entries: readonly Entry[]): void;
-}
+export type Menu = ReturnType<typeof createMenu>;
 
-export function createMenu(
-  text: string,
-  { title, label }: { readonly title: string; readonly label: string },
-  signal: AbortSignal,
-): Menu {
+export function createMenu(text: string, title: string, signal: AbortSignal, label = text) {
   const opener = button(text, () => toggle(), signal, {
     title,
     "aria-haspopup": "menu",
@@ -49,29 +36,27 @@ export function createMenu(
     itemsOf(list)[0]?.focus({ preventScroll: true });
   };
   listenItems(element, list, close, signal);
-  const press = (entry: Entry) => (): void => {
+  const press = ({ act }: Entry): void => {
     close(true);
-    entry.act("");
+    act("");
   };
   return {
     element,
     toggle,
+    /** Closes it and returns the focus to its button. */
     close: () => close(true),
-    fill: (...rows) => list.replaceChildren(...rows),
-    offer: (entries) =>
-      list.replaceChildren(...entries.map((entry) => item(entry.text, entry.title, press(entry), signal))),
+    /** Replaces its content; buttons in it are its items. */
+    fill: (...rows: HTMLElement[]) => list.replaceChildren(...rows),
+    /** Replaces its content by an item for each entry, which closes it. */
+    offer: (entries: readonly Entry[]) =>
+      list.replaceChildren(...entries.map((entry) => item(entry.text, entry.title, () => press(entry), signal))),
   };
 }
 
 const itemsOf = (list: HTMLElement): HTMLButtonElement[] => [...list.querySelectorAll("button")];
 
 /** @param close closes the open menu, and returns the focus if asked */
-function listenItems(
-  element: HTMLElement,
-  list: HTMLElement,
-  close: (back: boolean) => void,
-  signal: AbortSignal,
-): void {
+function listenItems(element: HTMLElement, list: HTMLElement, close: (back: boolean) => void, signal: AbortSignal) {
   on(element, "keydown", signal, (event) => {
     const all = itemsOf(list);
     const at = all.indexOf(event.target as HTMLButtonElement);
@@ -87,13 +72,7 @@ function listenItems(
 }
 
 /** Returns a button for a menu. */
-export function item(
-  text: string,
-  title: string,
-  press: () => void,
-  signal: AbortSignal,
-  properties: Properties = {},
-): HTMLButtonElement {
+export function item(text: string, title: string, press: () => void, signal: AbortSignal, properties: Properties = {}) {
   return button(text, press, signal, { title, role: "menuitem", tabindex: -1, ...properties });
 }
 

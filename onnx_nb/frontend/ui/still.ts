@@ -27,10 +27,10 @@ export function drawnAs(element: Element, draw: () => string | null): void {
 export function stillOf(element: Element, hasFrame = true): string | null {
   const portrait = portraits.get(element);
   if (portrait !== undefined) return portrait();
-  const { left, top, width, height } = element.getBoundingClientRect();
-  if (width < 1 || height < 1) return null;
-  const content = new Still(left, top).element(element, WHOLE_PAGE, hasFrame);
-  return content === "" ? null : documentOf(Math.ceil(width), Math.ceil(height), content);
+  const box = element.getBoundingClientRect();
+  if (box.width < 1 || box.height < 1) return null;
+  const content = new Still(box).element(element, WHOLE_PAGE, hasFrame);
+  return content === "" ? null : documentOf(Math.ceil(box.width), Math.ceil(box.height), content);
 }
 
 /** Returns documents one below the other on a common ground; the first, if it is narrower, in the middle. */
@@ -70,23 +70,16 @@ function precise(x: number): string {
 
 const CLEAR = /^(transparent|rgba\(.*, 0\))$/;
 
-interface Area {
-  readonly left: number;
-  readonly top: number;
-  readonly right: number;
-  readonly bottom: number;
-}
+type Area = Pick<DOMRect, "left" | "top" | "right" | "bottom">;
 
 const WHOLE_PAGE: Area = { left: -1e6, top: -1e6, right: 1e6, bottom: 1e6 };
 
 /** Draws elements relative to a corner of the page. */
 class Still {
-  readonly #x: number;
-  readonly #y: number;
+  readonly #corner: Pick<DOMRect, "left" | "top">;
 
-  constructor(x: number, y: number) {
-    this.#x = x;
-    this.#y = y;
+  constructor(corner: Pick<DOMRect, "left" | "top">) {
+    this.#corner = corner;
   }
 
   /** @param clip the part of the page in which the element can be seen */
@@ -104,7 +97,9 @@ class Still {
     if (element instanceof SVGSVGElement) return this.#graphic(element, box, style);
     if (element instanceof HTMLCanvasElement) {
       const portrait = portraits.get(element)?.() ?? null;
-      return portrait === null ? "" : placeIn(portrait, box.left - this.#x, box.top - this.#y, box.width, box.height);
+      return portrait === null
+        ? ""
+        : placeIn(portrait, box.left - this.#corner.left, box.top - this.#corner.top, box.width, box.height);
     }
     if (element instanceof HTMLSelectElement || element instanceof HTMLInputElement) {
       return this.#field(element, box, style);
@@ -124,7 +119,7 @@ class Still {
       .map(([, markup]) => markup)
       .join("");
     if (!clips || content === "") return sign + content;
-    const [x, y, w, h] = [box.left - this.#x, box.top - this.#y, box.width, box.height].map(precise);
+    const [x, y, w, h] = [box.left - this.#corner.left, box.top - this.#corner.top, box.width, box.height].map(precise);
     return `<svg x="${x}" y="${y}" width="${w}" height="${h}" viewBox="${x} ${y} ${w} ${h}">${content}</svg>`;
   }
 
@@ -133,15 +128,15 @@ class Still {
     const { content, width, height, backgroundColor, borderTopLeftRadius } = getComputedStyle(element, "::before");
     if (content !== '""' || CLEAR.test(backgroundColor)) return "";
     const [w, h] = [Number.parseFloat(width) || 0, Number.parseFloat(height) || 0];
-    const x = box.left + Number.parseFloat(paddingLeft) + Number.parseFloat(borderLeftWidth) - this.#x;
-    const y = box.top + (box.height - h) / 2 - this.#y;
+    const x = box.left + Number.parseFloat(paddingLeft) + Number.parseFloat(borderLeftWidth) - this.#corner.left;
+    const y = box.top + (box.height - h) / 2 - this.#corner.top;
     const round = borderTopLeftRadius === "0px" ? "" : ` rx="${precise(h / 2)}"`;
     return `<rect ${rectangle(x, y, w, h)}${round} fill="${inkOf(backgroundColor)}"/>`;
   }
 
   /** Draws the ground and the borders. */
   #box(box: DOMRect, style: CSSStyleDeclaration): string {
-    const [left, top] = [box.left - this.#x, box.top - this.#y];
+    const [left, top] = [box.left - this.#corner.left, box.top - this.#corner.top];
     const sides = (["Top", "Right", "Bottom", "Left"] as const).map((side) => ({
       width: style[`border${side}Style`] === "none" ? 0 : Number.parseFloat(style[`border${side}Width`]) || 0,
       color: style[`border${side}Color`],
@@ -195,22 +190,15 @@ class Still {
   }
 
   /** @param width the text is fitted to it, whatever fonts the reader has; 0 for its own */
-  #write(
-    text: string,
-    left: number,
-    top: number,
-    width: number,
-    style: CSSStyleDeclaration,
-    color = style.color,
-  ): string {
+  #write(text: string, left: number, top: number, width: number, style: CSSStyleDeclaration, color = style.color) {
     const { fontFamily, fontSize, fontWeight, fontStyle, textTransform } = style;
     const shownText = textTransform === "uppercase" ? text.toUpperCase() : text;
     const font = `font-family="${xml(fontFamily)}" font-size="${precise(Number.parseFloat(fontSize))}"`;
     const weight = fontWeight === "400" ? "" : ` font-weight="${fontWeight}"`;
     const slant = fontStyle === "italic" ? ' font-style="italic"' : "";
     const fit = width > 0 && text.length > 1 ? ` textLength="${precise(width)}" lengthAdjust="spacingAndGlyphs"` : "";
-    const y = top - this.#y + ascentOf(style);
-    return `<text x="${precise(left - this.#x)}" y="${precise(y)}" ${font}${weight}${slant}${fit} fill="${inkOf(color)}">${xml(shownText)}</text>`;
+    const y = top - this.#corner.top + ascentOf(style);
+    return `<text x="${precise(left - this.#corner.left)}" y="${precise(y)}" ${font}${weight}${slant}${fit} fill="${inkOf(color)}">${xml(shownText)}</text>`;
   }
 
   #field(element: HTMLSelectElement | HTMLInputElement, box: DOMRect, style: CSSStyleDeclaration): string {
@@ -231,7 +219,7 @@ class Still {
       const { fill, stroke, strokeWidth } = getComputedStyle(path);
       return `<path d="${xml(path.getAttribute("d") ?? "")}" fill="${inkOf(fill)}" stroke="${inkOf(stroke)}" stroke-width="${strokeWidth}"/>`;
     });
-    const place = rectangle(box.left - this.#x, box.top - this.#y, box.width, box.height);
+    const place = rectangle(box.left - this.#corner.left, box.top - this.#corner.top, box.width, box.height);
     const view = `viewBox="${xml(element.getAttribute("viewBox") ?? "")}"`;
     const ratio = `preserveAspectRatio="${xml(element.getAttribute("preserveAspectRatio") ?? "xMidYMid")}"`;
     return paths.length === 0
@@ -251,7 +239,7 @@ function intersection(clip: Area, box: DOMRect): Area {
 
 interface Line {
   readonly from: number;
-  readonly to: number;
+  to: number;
   readonly rect: DOMRect;
 }
 
@@ -265,7 +253,7 @@ function linesOf(node: Text): Line[] {
     const [from, to] = [node.length - node.data.trimStart().length, node.data.trimEnd().length];
     return [{ from, to, rect: rects[0] }];
   }
-  const lines: { from: number; to: number; rect: DOMRect }[] = [];
+  const lines: Line[] = [];
   for (const { index, 0: word } of node.data.matchAll(/\S+\s*/g)) {
     range.setStart(node, index);
     range.setEnd(node, index + word.trimEnd().length);

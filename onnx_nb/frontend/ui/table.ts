@@ -132,7 +132,6 @@ export class Table {
     );
     this.#listenKeys(signal);
     this.#listenPointer(signal);
-    this.#watchSize(signal);
     const column = columns.find(({ key }) => key === sorting?.key);
     if (column !== undefined) this.#sorting = { column, descending: sorting?.descending === true };
     this.#fitColumns();
@@ -168,11 +167,8 @@ export class Table {
 
   /** Returns the shown rows as a CSV file, without columns that are only drawn. */
   csv(): string {
-    const { columns } = this.#options;
-    return csvOf(
-      columns.filter(({ numbers, text }) => numbers !== undefined || text !== undefined),
-      this.#rows,
-    );
+    const columns = this.#options.columns.filter(({ numbers, text }) => numbers ?? text);
+    return csvOf(columns, this.#rows);
   }
 
   // ---------------------------------------------------------------- drawing
@@ -184,9 +180,7 @@ export class Table {
     const tracks = this.#fitting.map(({ width: [min, share] }) => `minmax(${min}px, ${share}fr)`);
     this.element.style.setProperty("--nb-tracks", tracks.join(" "));
     this.element.style.setProperty("--nb-least", `${leastOf(this.#fitting)}px`);
-    columns.forEach((column, at) => {
-      this.#heads[at].hidden = !this.#fitting.includes(column);
-    });
+    for (const [at, column] of columns.entries()) this.#heads[at].hidden = !this.#fitting.includes(column);
   }
 
   /** pixels between the tops of two rows */
@@ -226,15 +220,9 @@ export class Table {
     );
     const times = this.#kindCounts.get(row) ?? 1;
     const open = this.#openKinds.has(this.#options.kinds?.[row] ?? -1);
-    const element = el(
-      `div.onnx-nb-tr${open && times === 1 ? ".onnx-nb-inner-row" : ""}`,
-      {
-        id: `${this.#id}-${row}`,
-        role: "row",
-        data: { row: String(row) },
-      },
-      ...cells,
-    );
+    const inner = open && times === 1 ? ".onnx-nb-inner-row" : "";
+    const identity = { id: `${this.#id}-${row}`, role: "row", data: { row: String(row) } };
+    const element = el(`div.onnx-nb-tr${inner}`, identity, ...cells);
     if (times > 1) {
       const title = open ? "Show one row for all of this kind" : `Show all ${integer(times)} of this kind`;
       const labels = { title, "aria-label": title, "aria-expanded": open };
@@ -268,9 +256,7 @@ export class Table {
     const all = this.#order(this.#field.value, this.#sorting, this.#restriction);
     this.#rows = this.#gather(all);
     this.#places = new Int32Array(count).fill(-1);
-    this.#rows.forEach((row, place) => {
-      this.#places[row] = place;
-    });
+    for (let place = 0; place < this.#rows.length; place++) this.#places[this.#rows[place]] = place;
     const shownCount = all.length;
     this.#body.style.height = `${Math.min(TALLEST, this.#rows.length * ROW)}px`;
     this.element.setAttribute("aria-rowcount", String(this.#rows.length + 1));
@@ -403,9 +389,6 @@ export class Table {
       }
       this.#schedule();
     });
-  }
-
-  #watchSize(signal: AbortSignal): void {
     onResize([this.element], signal, () => {
       const before = this.#fitting.length;
       this.#fitColumns();
@@ -468,11 +451,8 @@ function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
 function bothEnds(text: string): readonly (Node | string)[] {
   const characters = Array.from(text);
   if (characters.length <= MAX_WHOLE_NAME) return [text];
-  const at = characters.length - TAIL;
-  return [
-    el("span.onnx-nb-ellipsis", characters.slice(0, at).join("")),
-    el("span.onnx-nb-tail", characters.slice(at).join("")),
-  ];
+  const [start, end] = [characters.slice(0, -TAIL), characters.slice(-TAIL)].map((part) => part.join(""));
+  return [el("span.onnx-nb-ellipsis", start), el("span.onnx-nb-tail", end)];
 }
 
 /** A column of numbers, or of a text for each row. */
@@ -486,7 +466,7 @@ export interface RowColumn {
   readonly write?: (x: number, row: number) => string;
 }
 
-export interface Sorting {
+interface Sorting {
   readonly column: RowColumn;
   readonly descending: boolean;
 }
@@ -521,9 +501,7 @@ export function rowOrder(
   };
   const comparison = (word: string): ((row: number) => boolean) | null => {
     const [, key, operator, digits, unit] = NUMERIC.exec(word) ?? [];
-    const numbersOf = columns.find(
-      (column) => column.numbers !== undefined && column.key === key?.toLowerCase(),
-    )?.numbers;
+    const numbersOf = columns.find((column) => column.numbers && column.key === key?.toLowerCase())?.numbers;
     if (numbersOf === undefined) return null;
     const numberText = digits.replaceAll("−", "-").toLowerCase();
     const number = Number(numberText.replace("inf", "Infinity")) / (unit === "%" ? 100 : 1);
@@ -554,18 +532,15 @@ function sortRows(rows: Uint32Array, { column, descending }: Sorting): Uint32Arr
   }
   if (text === undefined) return rows;
   // each distinct text is ranked once: there are few ops, and natural comparison of texts is slow
-  const texts = new Map<string, number>();
-  for (const row of rows) texts.set(text(row), 0);
-  const collator = new Intl.Collator("en", { numeric: true });
-  [...texts.keys()].sort(collator.compare).forEach((text, place) => {
-    texts.set(text, place);
-  });
-  const place = new Map(Array.from(rows, (row) => [row, texts.get(text(row)) as number]));
-  return rows.sort((a, b) => sign * ((place.get(a) as number) - (place.get(b) as number)) || a - b);
+  const { compare } = new Intl.Collator("en", { numeric: true });
+  const texts = [...new Set(Array.from(rows, (row) => text(row)))].sort(compare);
+  const ranks = new Map(texts.map((text, rank) => [text, rank]));
+  const places = new Map(Array.from(rows, (row) => [row, ranks.get(text(row)) as number]));
+  return rows.sort((a, b) => sign * ((places.get(a) as number) - (places.get(b) as number)) || a - b);
 }
 
 /** Returns the text of a cell. */
-export function cellText(column: RowColumn, row: number): string {
+function cellText(column: RowColumn, row: number): string {
   if (column.numbers === undefined) return column.text?.(row) ?? "";
   const x = column.numbers[row];
   return column.write === undefined ? formatNumber(x, 4) : column.write(x, row);
@@ -573,15 +548,11 @@ export function cellText(column: RowColumn, row: number): string {
 
 /** Returns the rows as a CSV file, numbers with all their digits. */
 export function csvOf(columns: readonly RowColumn[], rows: ArrayLike<number>): string {
-  const lines = [columns.map(({ key }) => field(key)).join(",")];
-  for (let at = 0; at < rows.length; at++) {
-    const row = rows[at];
-    const cells = columns.map(({ numbers, text }) =>
-      numbers === undefined ? field(text?.(row) ?? "") : number(numbers[row]),
-    );
-    lines.push(cells.join(","));
-  }
-  return `${lines.join("\r\n")}\r\n`;
+  const head = columns.map(({ key }) => field(key)).join(",");
+  const lines = Array.from(rows, (row) =>
+    columns.map(({ numbers, text }) => (numbers ? number(numbers[row]) : field(text?.(row) ?? ""))).join(","),
+  );
+  return `${[head, ...lines].join("\r\n")}\r\n`;
 }
 
 function number(x: number): string {

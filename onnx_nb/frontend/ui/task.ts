@@ -4,12 +4,12 @@
  */
 
 import { type Failure, failure } from "../protocol/host.ts";
-import { button, copyButton, el, elide, fillings, onAbort, type Properties } from "./dom.ts";
+import { button, copyButton, createAnnouncer, el, elide, fillings, onAbort, type Properties } from "./dom.ts";
 
 /** @param done fraction of the work, null if it is not known */
 export type OnProgress = (done: number | null, message: string) => void;
 
-export interface TaskEvents<T> {
+interface TaskEvents<T> {
   readonly progress?: OnProgress;
   done(result: T): void;
   fail(error: unknown): void;
@@ -64,21 +64,15 @@ export class Task {
 }
 
 /** Creates a row that shows the progress of work, with a cancel button. */
-export function createProgress(
-  label: string,
-  cancel: () => void,
-  signal: AbortSignal,
-): { readonly element: HTMLElement; readonly show: OnProgress } {
+export function createProgress(label: string, cancel: () => void, signal: AbortSignal) {
   const text = el("span.onnx-nb-dim");
   const bar = el("progress", { max: 1, "aria-label": label });
-  return {
-    element: el("div.onnx-nb-row.onnx-nb-reading", text, bar, button("Cancel", cancel, signal)),
-    show(done, message) {
-      text.textContent = elide(message, 160);
-      if (done === null) bar.removeAttribute("value");
-      else bar.value = done;
-    },
+  const show: OnProgress = (done, message) => {
+    text.textContent = elide(message, 160);
+    if (done === null) bar.removeAttribute("value");
+    else bar.value = done;
   };
+  return { element: el("div.onnx-nb-row.onnx-nb-reading", text, bar, button("Cancel", cancel, signal)), show };
 }
 
 /** Returns a sentence about an error, in place of the content. */
@@ -99,15 +93,13 @@ export function errorParts({ message, advice }: Failure, dismiss: () => void, si
 export type TaskBar = ReturnType<typeof createTaskBar>;
 
 /** Returns the announcements of a panel, and a task bar whose work the panel's actions wait for. */
-export function createPanelTask(root: HTMLElement, live: HTMLElement, signal: AbortSignal) {
-  const announce = (text: string): void => {
-    live.textContent = elide(text, 300);
-  };
+export function createPanelTask(root: HTMLElement, signal: AbortSignal) {
+  const { element: live, announce } = createAnnouncer();
   /** Marks buttons as disabled without `disabled`, which would take the keyboard away. */
   const enable = (busy: boolean): void => {
     for (const element of root.querySelectorAll(".onnx-nb-act")) element.setAttribute("aria-disabled", String(busy));
   };
-  return { announce, task: createTaskBar(enable, announce, signal) };
+  return { live, announce, task: createTaskBar(enable, announce, signal) };
 }
 
 /** Milliseconds after which work is shown. */

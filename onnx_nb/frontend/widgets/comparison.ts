@@ -3,7 +3,7 @@
 import { type ComparisonOptions, type ComparisonView, createComparison } from "../panels/comparison.ts";
 import type { FloatStep } from "../panels/quantizers.ts";
 import { unpack } from "../protocol/codec.ts";
-import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
+import { detailsOf, Points } from "../protocol/comparison.ts";
 import { bindLink, bindTrait } from "../protocol/model.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 
@@ -22,7 +22,7 @@ export function createDrilling(
   root: HTMLElement,
   height: number,
   text: string,
-  onBack: () => void,
+  onEnd: () => void,
   signal: AbortSignal,
 ) {
   const drilling = {
@@ -38,7 +38,7 @@ export function createDrilling(
         closing.abort();
         drilling.view = null;
         root.replaceChildren(...children);
-        onBack();
+        onEnd();
         root.querySelector<HTMLElement>(".onnx-nb-act")?.focus();
       };
       const options = { height, detail: packedOr(inside, ask), back: { text, go } };
@@ -57,10 +57,9 @@ export const comparisonWidget = sharing(
     const actions = model.get("_actions") as string[];
     const height = Number(model.get("height"));
     /** @param inside the module whose operations are shown, "" for none */
-    const detailIn =
-      (inside: string): LoadDetail =>
-      async (row, abort): Promise<Details> =>
-        detailsOf(await unpack(await channel.bytes("detail", { row, inside }, { signal: abort })));
+    const detailIn = (inside: string): LoadDetail => {
+      return async (row, signal) => detailsOf(await unpack(await channel.bytes("detail", { row, inside }, { signal })));
+    };
 
     const drilling = createDrilling(root, height, "← All points", () => view.redraw(), signal);
     const drill: NonNullable<ComparisonOptions["drill"]> = async (name, abort, progress) =>
@@ -99,11 +98,11 @@ export const comparisonWidget = sharing(
   },
 );
 
+const LACKING = "This page was written without the histograms of this point: panel.to_html(path, limit=…) takes more.";
+
 export const comparisonPage: Page = async (root, about, part, signal) => {
   const points = new Points(await part("points"));
-  const lacking =
-    "This page was written without the histograms of this point: panel.to_html(path, limit=…) takes more.";
-  const detail = packedOr(points, () => Promise.reject(new Error(lacking)));
+  const detail = packedOr(points, () => Promise.reject(new Error(LACKING)));
   const sides = ["candidate", "reference"] as const;
   const onChoose = (name: string): void => {
     const row = points.rowOf(name);

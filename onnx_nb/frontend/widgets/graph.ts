@@ -84,24 +84,16 @@ export const graphWidget = sharing(
     const putOutputs = bindTrait<readonly string[]>(model, "outputs", (outputs) => view.apply({ outputs }), signal);
     const putView = bindTrait<ViewState>(model, "view", (to) => view.apply(viewTo(columns, to)), signal);
     const putDirection = bindTrait<Direction>(model, "direction", (direction) => view.apply({ direction }), signal);
-    const putOverlay = bindTrait<OverlayMessage | null>(
-      model,
-      "_overlay",
-      (numbers) => view.apply({ overlay: overlay(numbers) }),
-      signal,
-    );
-    const putSelection = bindTrait<TargetReference[]>(
-      model,
-      "selection",
-      (references) => {
-        const before = view.state.selection;
-        view.apply({ selection: selectionOf(references) });
-        const target = view.state.selection;
-        // selected elsewhere: in a cell, a table, another view
-        if (target !== null && !sameTarget(target, before)) view.dispatch({ type: "reveal", target });
-      },
-      signal,
-    );
+    const color = (numbers: OverlayMessage | null): void => view.apply({ overlay: overlay(numbers) });
+    const putOverlay = bindTrait<OverlayMessage | null>(model, "_overlay", color, signal);
+    const select = (references: readonly TargetReference[]): void => {
+      const before = view.state.selection;
+      view.apply({ selection: selectionOf(references) });
+      const target = view.state.selection;
+      // selected elsewhere: in a cell, a table, another view
+      if (target !== null && !sameTarget(target, before)) view.dispatch({ type: "reveal", target });
+    };
+    const putSelection = bindTrait<TargetReference[]>(model, "selection", select, signal);
   },
 );
 

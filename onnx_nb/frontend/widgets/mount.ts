@@ -36,7 +36,7 @@ export function mount(
   };
   theme();
   model.on("change:theme", theme);
-  view.signal.addEventListener("abort", () => model.off("change:theme", theme));
+  onAbort(view.signal, () => model.off("change:theme", theme));
   fillRoot(root, view.signal, () => show(root, view.signal));
   return () => {
     view.abort();
@@ -197,10 +197,6 @@ function keepFocus(root: HTMLElement): void {
       if (focusPath === left && last !== undefined && !isGone(last)) focusPath = [];
     });
   });
-  new MutationObserver(back).observe(root, {
-    subtree: true,
-    childList: true,
-    attributes: true,
-    attributeFilter: ["hidden", "disabled"],
-  });
+  const changes = { subtree: true, childList: true, attributeFilter: ["hidden", "disabled"] };
+  new MutationObserver(back).observe(root, changes);
 }
