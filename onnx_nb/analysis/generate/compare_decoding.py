@@ -252,8 +252,7 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
         model, rows, exact = self._candidate.model, dict[bytes, dict[str, Any]](), list[NDArray[np.float32]]()
         nodes = [node for node in model.proto.graph.node if node.op_type == "MatMulNBits"]
         if not nodes:
-            advice = "Others have no level of accuracy."
-            raise OnnxNbError(f"{model.name} has no MatMulNBits.", advice=advice)
+            raise OnnxNbError(f"{model.name} has no MatMulNBits.", advice="Others have no level of accuracy.")
         there = {entry.i for node in nodes for entry in node.attribute if entry.name == "accuracy_level"} or {0}
         for level in range(5):
             proto = ModelProto()

@@ -74,12 +74,12 @@ export function createShape(view: ViewContext, id: number, signal: AbortSignal):
   const row = el("span.onnx-nb-mono", `${columns.dtypeOf(id) || "unknown"}  `);
   sizes.forEach((size, axis) => {
     const label = `Dimension ${axis}`;
-    const done = (text: string | null): void => {
+    const commit = (text: string | null): void => {
       field.replaceWith(press);
       if (text && text !== size) entry.act(sizes.with(axis, text).join("×"));
       else press.focus();
     };
-    const field = textField(label, size, done, signal, { class: "onnx-nb-field onnx-nb-dimension" });
+    const field = textField(label, size, commit, signal, { class: "onnx-nb-field onnx-nb-dimension" });
     const open = (): void => {
       press.replaceWith(field);
       field.focus();

@@ -112,8 +112,8 @@ export function createInspector(view: ViewContext): Panel {
     const timer = window.setTimeout(() => {
       const request = host.figures?.(target, round);
       if (request === undefined) return;
-      const done = (rows: Awaited<typeof request>): void => figures.replaceChildren(facts(besides(rows)));
-      settle(request, round, done, (error) => figures.replaceChildren(failureNote(error)));
+      const fill = (rows: Awaited<typeof request>): void => figures.replaceChildren(facts(besides(rows)));
+      settle(request, round, fill, (error) => figures.replaceChildren(failureNote(error)));
     }, REST_MS);
     onAbort(round, () => window.clearTimeout(timer));
   };

@@ -99,8 +99,8 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
     const round = coloring();
     const request = host.overlay?.(by, round);
     if (request === undefined) return;
-    const done = (data: Overlay["data"]): void => dispatch({ type: "overlay", overlay: new Overlay(data), color: by });
-    settle(request, round, done, (error) => isRestored || fail(error));
+    const draw = (data: Overlay["data"]): void => dispatch({ type: "overlay", overlay: new Overlay(data), color: by });
+    settle(request, round, draw, (error) => isRestored || fail(error));
   };
 
   return {

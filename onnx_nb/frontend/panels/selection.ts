@@ -64,12 +64,12 @@ export function createSelection(view: ViewContext): Panel {
     const ask = host.select.bind(host);
     const fail = (error: unknown): void => note.replaceChildren(elide(failure(error).message, 300));
     const timer = window.setTimeout(() => {
-      const done = ({ rows, obstacle }: Awaited<ReturnType<typeof ask>>): void => {
+      const show = ({ rows, obstacle }: Awaited<ReturnType<typeof ask>>): void => {
         figures.replaceChildren(facts(rows));
         note.textContent = obstacle;
         take.disabled = obstacle !== "";
       };
-      settle(ask(boxes, round), round, done, fail);
+      settle(ask(boxes, round), round, show, fail);
     }, REST_MS);
     onAbort(round, () => window.clearTimeout(timer));
   };

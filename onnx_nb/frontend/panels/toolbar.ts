@@ -149,7 +149,7 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
       focusFirst();
     };
     const edit = (): void => {
-      const done = (text: string | null): void => {
+      const commit = (text: string | null): void => {
         const name = text ?? "";
         const bookmarks = all.map((candidate) => (candidate === bookmark ? { ...candidate, name } : candidate));
         if (name === "" || name === bookmark.name) go.hidden = rename.hidden = false;
@@ -157,7 +157,7 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
         field.remove();
         focusFirst();
       };
-      const field = textField(`New name of bookmark ${shortName}`, bookmark.name, done, round, { maxlength: 80 });
+      const field = textField(`New name of bookmark ${shortName}`, bookmark.name, commit, round, { maxlength: 80 });
       go.hidden = rename.hidden = true;
       row.prepend(field);
       field.focus();

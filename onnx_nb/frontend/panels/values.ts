@@ -72,9 +72,9 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
     const stop = (): void => stopping.abort();
     onAbort(signal, stop);
     const progress = createProgress("Reading", stop, signal);
-    const report = (done: number, message: string): void => {
+    const report = (share: number, message: string): void => {
       if (!progress.element.isConnected) stats.replaceChildren(progress.element);
-      progress.show(done, message);
+      progress.show(share, message);
     };
     try {
       const reply = await host.statistics(value, report, stopping.signal);

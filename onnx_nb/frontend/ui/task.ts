@@ -7,7 +7,7 @@ import { type Failure, failure } from "../protocol/host.ts";
 import { button, copyButton, createAnnouncer, el, elide, fillings, onAbort, type Properties } from "./dom.ts";
 
 /** @param done fraction of the work, null if it is not known */
-export type OnProgress = (done: number | null, message: string) => void;
+export type OnProgress = (share: number | null, message: string) => void;
 
 interface TaskEvents<T> {
   readonly progress?: OnProgress;
@@ -39,8 +39,8 @@ export class Task {
     this.#round = round;
     this.#onEnd = events.onEnd;
     const isRunning = (): boolean => this.#round === round && !this.#signal.aborted;
-    const progress: OnProgress = (done, message) => {
-      if (isRunning()) events.progress?.(done, message);
+    const progress: OnProgress = (share, message) => {
+      if (isRunning()) events.progress?.(share, message);
     };
     try {
       const result = await work(round.signal, progress);
@@ -67,10 +67,10 @@ export class Task {
 export function createProgress(label: string, cancel: () => void, signal: AbortSignal) {
   const text = el("span.onnx-nb-dim");
   const bar = el("progress", { max: 1, "aria-label": label });
-  const show: OnProgress = (done, message) => {
+  const show: OnProgress = (share, message) => {
     text.textContent = elide(message, 160);
-    if (done === null) bar.removeAttribute("value");
-    else bar.value = done;
+    if (share === null) bar.removeAttribute("value");
+    else bar.value = share;
   };
   return { element: el("div.onnx-nb-row.onnx-nb-reading", text, bar, button("Cancel", cancel, signal)), show };
 }
