@@ -25,12 +25,13 @@ export const MAX_LINE_READERS = 8;
 export function assignRanks(graph: Graph, span: Int32Array): Ranking {
   const ends = endsOf(graph);
   const backward = findCycles(graph, ends);
-  const { order, rank } = longestPath(graph, backward, span, ends);
-  if (!hasOneRanking(graph, backward, order, rank, span, ends)) {
-    tighten(graph, backward, order, rank, span, ends);
-    minimizeLength(graph, backward, rank, span);
+  const flow = { ...ends, backward, span };
+  const path = longestPath(graph, flow);
+  if (!hasOneRanking(graph, flow, path)) {
+    tighten(graph, flow, path);
+    minimizeLength(graph, backward, path.rank, span);
   }
-  return { ...wrap(rank, span), backward };
+  return { ...wrap(path.rank, span), backward };
 }
 
 /** Pixels between two rows of boxes without labels. */
@@ -57,6 +58,18 @@ interface Ends {
   readonly from: Int32Array;
   readonly out: Rows;
   readonly into: Rows;
+}
+
+/** The same with the direction of each sink's line and the rows of each box. */
+interface Flow extends Ends {
+  readonly backward: Uint8Array;
+  readonly span: Int32Array;
+}
+
+/** The boxes from top to bottom, and for each its row. */
+interface Path {
+  readonly order: Int32Array;
+  readonly rank: Int32Array;
 }
 
 function endsOf(graph: Graph): Ends {
@@ -97,13 +110,8 @@ function findCycles({ sink, width }: Graph, { from, out }: Ends): Uint8Array {
   return backward;
 }
 
-/** Returns the boxes from top to bottom, and for each the length of the longest path to the box, in rows. */
-function longestPath(
-  graph: Graph,
-  backward: Uint8Array,
-  span: Int32Array,
-  { from, out, into }: Ends,
-): { order: Int32Array; rank: Int32Array } {
+/** Puts each box into the row to which the longest path to it leads. */
+function longestPath(graph: Graph, { from, out, into, backward, span }: Flow): Path {
   const n = graph.width.length;
   const waits = new Int32Array(n);
   for (let k = 0; k < graph.sink.length; k++) {
@@ -132,14 +140,7 @@ function longestPath(
 }
 
 /** Returns whether every box is on a longest path, so that no row can be another; in a graph with cycles false. */
-function hasOneRanking(
-  { sink }: Graph,
-  backward: Uint8Array,
-  order: Int32Array,
-  rank: Int32Array,
-  span: Int32Array,
-  { out }: Ends,
-): boolean {
+function hasOneRanking({ sink }: Graph, { out, backward, span }: Flow, { order, rank }: Path): boolean {
   if (backward.includes(1)) return false;
   let end = 0;
   for (const box of order) end = Math.max(end, rank[box] + span[box]);
@@ -156,15 +157,9 @@ function hasOneRanking(
 }
 
 /** Moves boxes down if that shortens more tensors than it lengthens, and whole chains without a predecessor. */
-function tighten(
-  { source, sink, ptr, width }: Graph,
-  backward: Uint8Array,
-  order: Int32Array,
-  rank: Int32Array,
-  span: Int32Array,
-  { from, out, into }: Ends,
-): void {
-  const n = width.length;
+function tighten({ source, sink, ptr }: Graph, flow: Flow, { order, rank }: Path): void {
+  const { from, out, into, backward, span } = flow;
+  const n = order.length;
   const edgeOf = new Int32Array(sink.length);
   const lastRow = new Int32Array(source.length); // the row that a tensor reaches
   const reach = (e: number): void => {

@@ -52,10 +52,8 @@ class SpanningTree {
       this.#surplus[tail[e]] += weight[e];
       this.#surplus[head[e]] -= weight[e];
     }
-    const ends = itemsBy(
-      tail.flatMap((v, e) => [v, head[e]]),
-      count,
-    );
+    const endpoints = tail.flatMap((v, e) => [v, head[e]]);
+    const ends = itemsBy(endpoints, count);
     this.#ptr = ends.ptr;
     this.#incident = ends.items.map((end) => end >> 1);
     this.#sum = new Float64Array(count);

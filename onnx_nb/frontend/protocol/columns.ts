@@ -269,13 +269,10 @@ export class Columns extends PackedTable<Meta> {
     if (maker < 0 || this.isConstant(value)) return [value];
     const readers = this.consumersOf(value);
     return Array.from(this.outputsOf(maker)).filter((sibling) => {
-      if (sibling < 0) return false;
-      const type =
-        this.valueShape[sibling] === this.valueShape[value] && this.valueDtype[sibling] === this.valueDtype[value];
-      const siblingReaders = this.consumersOf(sibling);
-      return (
-        type && siblingReaders.length === readers.length && siblingReaders.every((reader, at) => reader === readers[at])
-      );
+      if (sibling < 0 || this.valueShape[sibling] !== this.valueShape[value]) return false;
+      if (this.valueDtype[sibling] !== this.valueDtype[value]) return false;
+      const others = this.consumersOf(sibling);
+      return others.length === readers.length && others.every((reader, at) => reader === readers[at]);
     });
   }
 

@@ -16,7 +16,7 @@ const MAX_COVER = 0.15;
 const MIN_HEIGHT = 6;
 
 /** Text and room of a title, in world px. */
-export interface Title {
+interface Title {
   readonly text: string;
   readonly left: number;
   readonly right: number;
