@@ -36,10 +36,9 @@ export function createCapture(
   const isOdd = (row: number): boolean => digest.nan(row) + digest.inf(row) > 0;
   // where nothing is chosen, the first value that is not finite, or the first of all
   const firstOdd = digest.names.findIndex((_, row) => isOdd(row));
+  const first = Math.max(0, firstOdd);
   const show = (row: number): void => {
-    detail.replaceChildren(
-      ...(digest.count === 0 ? [] : details(digest, row < 0 ? Math.max(0, firstOdd) : row, signal)),
-    );
+    detail.replaceChildren(...(digest.count === 0 ? [] : details(digest, row < 0 ? first : row, signal)));
     detail.scrollTop = 0;
     if (row >= 0) announce(`${digest.names[row]} ${digest.text("op", row)} ${trouble(digest, row)}`);
   };

@@ -12,7 +12,7 @@ type Choices = readonly (readonly [applies: boolean, entry: Entry])[];
 const applicable = (choices: Choices): Entry[] => choices.flatMap(([applies, entry]) => (applies ? [entry] : []));
 
 /** Returns the edits of a target; the kernel makes them, proves them, and shows the result beside the graph. */
-export function editsOf({ columns, dispatch, canEdit }: ViewContext, target: Target): Entry[] {
+function editsOf({ columns, dispatch, canEdit }: ViewContext, target: Target): Entry[] {
   const { kind, id } = target;
   const edit = (edit: string, text: string, title: string, field?: Entry["field"]): Entry => {
     const act = (text: string): void => dispatch({ type: "edit", request: { edit, kind, id, text } });
@@ -22,6 +22,8 @@ export function editsOf({ columns, dispatch, canEdit }: ViewContext, target: Tar
   const [isTensor, isNode] = [kind === "tensor", kind === "node"];
   const isOutput = isTensor && columns.isGraphOutput(id);
   const flows = isTensor && !columns.isConstant(id) && name !== "";
+  const isInner = flows && columns.producer[id] >= 0 && !isOutput;
+  const hasName = kind !== "scope" && name !== "";
   const isInput = isTensor && columns.valueKind[id] === VALUE.GRAPH_INPUT;
   const shape = isInput ? columns.shapeOf(id) : "";
   const hasSizes = shape !== "" && shape !== "scalar" && !shape.includes("…");
@@ -30,17 +32,11 @@ export function editsOf({ columns, dispatch, canEdit }: ViewContext, target: Tar
     [!isTensor, edit("remove", "Remove", "Who reads what it makes reads what it reads")],
     [isInput, edit("free", "Free the batch", "Make its first axis dynamic, and mend what pins it")],
     [hasSizes, edit("shape", "Reshape", DIMENSIONS, { label: "Shape", value: shape })],
-    [
-      flows && columns.producer[id] >= 0 && !isOutput,
-      edit("output", "Make it an output", "The model gives it as well"),
-    ],
+    [isInner, edit("output", "Make it an output", "The model gives it as well")],
     [isOutput, edit("drop", "Drop this output", "With all that only this output needs")],
     [flows, edit("insert", "Insert a node", "Whoever reads this tensor reads what the node makes of it", OPERATOR)],
     [isNode, edit("set", "Set attributes", "None removes one", ATTRIBUTES)],
-    [
-      kind !== "scope" && name !== "",
-      edit("rename", "Rename", "Wherever it is used", { label: "New name", value: name }),
-    ],
+    [hasName, edit("rename", "Rename", "Wherever it is used", { label: "New name", value: name })],
   ]);
 }
 
@@ -56,11 +52,8 @@ export function createEditForm(view: ViewContext, target: Target, signal: AbortS
       if (words) act(words);
     };
     const input = textField(field.label, field.value, enter, signal, { placeholder: field.hint });
-    return el(
-      "span.onnx-nb-entry",
-      input,
-      button(text, () => enter(input.value.trim()), signal, { title }),
-    );
+    const press = button(text, () => enter(input.value.trim()), signal, { title });
+    return el("span.onnx-nb-entry", input, press);
   });
   return parts.length === 0 ? null : el("details.onnx-nb-edit", el("summary", "Edit"), el("div.onnx-nb-row", ...parts));
 }

@@ -9,7 +9,7 @@ import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scopegraph.ts";
-import { type State, sameTarget } from "../scene/state.ts";
+import { type Command, type State, sameTarget } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { search, statedKeys } from "../search/search.ts";
 import {
@@ -18,6 +18,7 @@ import {
   copyButton,
   el,
   elide,
+  type Fact,
   facts,
   fillings,
   mono,
@@ -89,7 +90,7 @@ export function createInspector(view: ViewContext): Panel {
     if (form !== null) root.append(form);
     const number = state.overlay === null ? null : numberOf(columns, target, state.overlay);
     if (number !== null) root.append(facts([number]));
-    const besides = (rows: readonly FactRow[]): FactRow[] => rows.filter(([label]) => label !== number?.[0]);
+    const besides = (rows: readonly Fact[]): Fact[] => rows.filter(([label]) => label !== number?.[0]);
     if (kind !== "scope") root.append(...traces(view, target, round));
     root.append(figures, extra);
     mark();
@@ -156,18 +157,18 @@ function traces({ columns, dispatch }: ViewContext, target: Target, signal: Abor
   return [el("div.onnx-nb-row", up, trace("Trace down", "after", "Light all that depends on this"))];
 }
 
+const CAPTURE = "Run the model and see every value in it";
+const PROFILE = "Run the model as in production, and color its nodes by the time they take";
+const SIMPLIFY = "Remove what computes nothing, and verify that the rest computes the same";
+
 function captureAll({ host, state, dispatch }: ViewContext, signal: AbortSignal): Node {
   const isRepeat = state().capturedAll;
-  const run = button(isRepeat ? "Capture again" : "Capture", () => dispatch({ type: "capture", value: null }), signal, {
-    title: "Run the model and see every value in it",
-  });
-  const measure = button("Profile", () => dispatch({ type: "profile" }), signal, {
-    title: "Run the model as in production, and color its nodes by the time they take",
-  });
-  const simplify = button("Simplify", () => dispatch({ type: "edit", request: { edit: "simplify" } }), signal, {
-    title: "Remove what computes nothing, and verify that the rest computes the same",
-    hidden: host.edit === undefined,
-  });
+  const press = (text: string, title: string, command: Command, hidden = false): HTMLElement =>
+    button(text, () => dispatch(command), signal, { title, hidden });
+  const run = press(isRepeat ? "Capture again" : "Capture", CAPTURE, { type: "capture", value: null });
+  const measure = press("Profile", PROFILE, { type: "profile" });
+  const simplification: Command = { type: "edit", request: { edit: "simplify" } };
+  const simplify = press("Simplify", SIMPLIFY, simplification, host.edit === undefined);
   const note = isRepeat
     ? "Click a tensor for its statistics, or a color below the graph."
     : "See every value, where the time goes, or what can go.";
@@ -175,21 +176,20 @@ function captureAll({ host, state, dispatch }: ViewContext, signal: AbortSignal)
 }
 
 /** Returns the number of a target in the overlay; for a tensor the number of its producer, null without one. */
-function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): FactRow | null {
+function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): Fact | null {
   const { label, reduce } = overlay.data;
   if (kind === "scope")
     return [elide(`${label || "value"} (${reduce})`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
   const node = kind === "node" ? id : columns.producer[id];
   if (node < 0) return null;
-  const x = overlay.number(BOX.NODE, node);
-  return [elide(label || "value", 40), overlay.say(x)];
+  return [elide(label || "value", 40), overlay.say(overlay.number(BOX.NODE, node))];
 }
 
 function overview(columns: Columns): Node[] {
   const { meta } = columns;
   const inCalls = nodesInCalls(columns);
   const opsets = Object.entries(meta.opsets).map(([domain, version]) => `${domain || "ai.onnx"} ${version}`);
-  const rows: FactRow[] = [
+  const rows: Fact[] = [
     ["nodes", integer(meta.nodes - inCalls)],
     ["in calls", inCalls > 0 ? `${integer(inCalls)} more` : ""],
     ["parameters", columns.scopeCount > 0 ? formatCompact(columns.scopeParams[0]) : ""],
@@ -237,7 +237,7 @@ function tensor(view: ViewContext, value: number, signal: AbortSignal): Node[] {
   let what = KINDS[kind] ?? "tensor";
   if (kind === VALUE.NODE_OUTPUT && columns.isConstant(value)) what = "constant";
   if (columns.isGraphOutput(value)) what += " · graph output";
-  const rows: FactRow[] = [
+  const rows: Fact[] = [
     ["type", createShape(view, value, signal) ?? `${dtype}  ${columns.shapeOf(value) || "shape unknown"}`],
     ["value", columns.str(columns.valueLiteral[value])],
     ["made by", producer >= 0 ? nodeLink(columns, producer) : ""],
@@ -272,15 +272,14 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const scope = columns.scopeOf({ kind: "node", id });
   const path = columns.str(columns.scopePath[scope]);
   const body = columns.nodeBody[id];
+  const faults = columns.meta.faults.filter((fault) => fault.node === id);
   const inside = columns.scopeKind[body] === SCOPE_KIND.FUNCTION ? "inside" : "body";
-  const rows: FactRow[] = [
+  const rows: Fact[] = [
     ["name", name === "" ? "" : mono(name, 160)],
     ["module", columns.str(columns.nodeModule[id])],
     ["scope", scope > 0 ? link(elide(path, 80), { kind: "scope", id: scope }, path) : ""],
     [inside, body >= 0 ? link(countOf(columns.scopeNodes[body], "node"), { kind: "scope", id: body }) : ""],
-    ...columns.meta.faults
-      .filter((fault) => fault.node === id)
-      .map(({ message }): FactRow => ["fault", warning(message)]),
+    ...faults.map(({ message }): Fact => ["fault", warning(message)]),
   ];
   const kind = el("div.onnx-nb-dim", `node · ${category}`);
   if (name !== "") kind.append(copyButton(() => name, signal, "Copy name"));
@@ -314,7 +313,7 @@ function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const path = columns.str(columns.scopePath[id]);
   const name = columns.str(columns.scopeName[id]);
   const owner = columns.scopeNode[id];
-  const rows: FactRow[] = [
+  const rows: Fact[] = [
     ["class", columns.str(columns.scopeClass[id])],
     ["nodes", integer(columns.scopeNodes[id])],
     ["parameters", columns.scopeParams[id] > 0 ? formatCompact(columns.scopeParams[id]) : "none"],
@@ -346,9 +345,8 @@ function ops(columns: Columns, root: number): Node {
 /** Returns a function that marks the buttons of the chosen ends. */
 function boundaryButtons(root: HTMLElement, view: ViewContext, value: number, signal: AbortSignal): () => void {
   const { columns, host, dispatch } = view;
-  const obstacle =
-    columns.valueNameOf(value) === "" ? "A tensor without a name cannot be an end of an extraction." : "";
-  const why = host.live ? obstacle : host.reason;
+  const isNameless = columns.valueNameOf(value) === "";
+  const why = !host.live ? host.reason : isNameless ? "A tensor without a name cannot be an end of an extraction." : "";
   const press = (text: string, type: "input" | "output", title: string) =>
     button(text, () => dispatch({ type, value }), signal, { title, disabled: why !== "" });
   const input = press("Input", "input", "Start the extraction here (i)");
@@ -378,9 +376,8 @@ function openButton(root: HTMLElement, view: ViewContext, scope: number, signal:
     dispatch({ type: "selectAll", targets: boxesIn(columns, scope) });
     dispatch({ type: "fit", targets: [{ kind: "scope", id: scope }] });
   };
-  const all = button("Select all in it", selectAll, signal, {
-    title: "Every node and scope right inside; Ctrl+A does so from one of them",
-  });
+  const title = "Every node and scope right inside; Ctrl+A does so from one of them";
+  const all = button("Select all in it", selectAll, signal, { title });
   const extract = host.canExtract === false ? null : extractButton(view, { kind: "scope", id: scope }, signal);
   root.append(el("div.onnx-nb-row", toggle, all, extract));
   return () => {
@@ -389,7 +386,7 @@ function openButton(root: HTMLElement, view: ViewContext, scope: number, signal:
 }
 
 function replyParts({ rows, attributes, documentation, source }: Inspection, signal: AbortSignal): Node[] {
-  const factRows: FactRow[] = [...rows, ["source", source === "" ? "" : mono(source, 160)]];
+  const factRows: Fact[] = [...rows, ["source", source === "" ? "" : mono(source, 160)]];
   const parts: Node[] = [facts(factRows), ...attributeList(attributes)];
   if (documentation !== "") {
     const text = el("div.onnx-nb-doc", flowing(documentation.slice(0, 20_000)));
@@ -413,13 +410,11 @@ function statedAttributes(columns: Columns, node: number): Inspection["attribute
   const keys = statedKeys(text);
   const defaults = keys === null ? [] : attributePairs(columns.str(columns.opDefaults[columns.nodeOp[node]]));
   const values = new Map(defaults);
+  const origin = (name: string, value: string): Origin => (values.get(name) === value ? "given default" : "given");
+  const others = defaults.filter(([name]) => !keys?.includes(name.toLowerCase()));
   return [
-    ...attributePairs(text).map(
-      ([name, value]) => [name, value, values.get(name) === value ? "given default" : "given"] as const,
-    ),
-    ...defaults
-      .filter(([name]) => !keys?.includes(name.toLowerCase()))
-      .map(([name, value]) => [name, value, "default"] as const),
+    ...attributePairs(text).map(([name, value]) => [name, value, origin(name, value)] as const),
+    ...others.map(([name, value]) => [name, value, "default"] as const),
   ];
 }
 
@@ -443,8 +438,6 @@ function attributeList(attributes: Inspection["attributes"]): Node[] {
     ),
   ];
 }
-
-type FactRow = readonly [label: string, content: string | HTMLElement];
 
 function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement {
   const above = el("div.onnx-nb-dim", kind);

@@ -13,15 +13,12 @@ import {
 import { failureText } from "../protocol/host.ts";
 import { createRamp } from "../render/theme.ts";
 import { countOf, integer, magnitude } from "../scene/formatting.ts";
-import { button, el, elide, facts, fillings, on, onAbort, paneHead, svg } from "../ui/dom.ts";
+import { button, el, elide, facts, fillings, on, onAbort, paneHead, settle, svg } from "../ui/dom.ts";
 
 /** Milliseconds after which a point that is being loaded is shown without its details. */
 const PATIENCE_MS = 150;
 
-/**
- * @param load requests details beyond the metrics
- * @param actions returns buttons for a point
- */
+/** @param load requests details beyond the metrics */
 export function createPointDetail(
   points: Points,
   load: (row: number, signal: AbortSignal) => Promise<Details>,
@@ -35,15 +32,16 @@ export function createPointDetail(
   let shownRow = -1;
   let preference: ErrorKind = points.about.isolated ? "isolated" : "cumulative";
 
+  const kindOf = (row: number): ErrorKind =>
+    points.state(preference, row) === STATE.UNKNOWN ? points.bestKind(row) : preference;
   const fill = (row: number, details: Details | string | null, round: AbortSignal): void => {
-    const kind = points.state(preference, row) === STATE.UNKNOWN ? points.bestKind(row) : preference;
     const onTurn = (to: ErrorKind): void => {
       preference = to;
       update();
       element.querySelector<HTMLElement>("[aria-label=Errors] [aria-pressed=true]")?.focus();
     };
     const top = element.scrollTop;
-    element.replaceChildren(...errorsOf(points, row, kind, details, dark(), onTurn, actions(row, round), round));
+    element.replaceChildren(...errorsOf(points, row, kindOf(row), details, dark(), onTurn, actions(row, round), round));
     element.scrollTop = top;
   };
   const update = (): void => {
@@ -53,24 +51,20 @@ export function createPointDetail(
       element.replaceChildren(el("p.onnx-nb-dim", points.count === 0 ? "" : "Choose a point to see its errors."));
       return;
     }
-    const kind = points.state(preference, row) === STATE.UNKNOWN ? points.bestKind(row) : preference;
-    const cachedDetails = cache.get(row);
-    if (cachedDetails !== undefined || points.state(kind, row) === STATE.EQUAL) fill(row, cachedDetails ?? {}, round);
-    else void request(row, round);
+    const isEqual = points.state(kindOf(row), row) === STATE.EQUAL;
+    const cachedDetails = cache.get(row) ?? (isEqual ? {} : undefined);
+    if (cachedDetails !== undefined) fill(row, cachedDetails, round);
+    else request(row, round);
   };
-  const request = async (row: number, round: AbortSignal): Promise<void> => {
+  const request = (row: number, round: AbortSignal): void => {
     const patience = setTimeout(() => fill(row, null, round), PATIENCE_MS);
-    const stop = (): void => clearTimeout(patience);
-    onAbort(round, stop);
-    try {
-      const details = await load(row, round);
-      cache.set(row, details);
-      stop();
-      if (!round.aborted) fill(row, details, round);
-    } catch (error) {
-      stop();
-      if (!round.aborted) fill(row, failureText(error), round);
-    }
+    onAbort(round, () => clearTimeout(patience));
+    const done = (details: Details | string): void => {
+      clearTimeout(patience);
+      if (typeof details !== "string") cache.set(row, details);
+      fill(row, details, round);
+    };
+    settle(load(row, round), round, done, (error) => done(failureText(error)));
   };
   update();
   return {
@@ -115,12 +109,10 @@ function errorsOf(
   if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));
   if (actions.length > 0) parts.push(el("div.onnx-nb-row", ...actions));
   if (ERROR_KINDS.every((candidate) => points.state(candidate, row) !== STATE.UNKNOWN)) {
-    const turn = (candidate: ErrorKind, text: string, title: string): HTMLButtonElement =>
-      button(text, () => onTurn(candidate), signal, {
-        class: "onnx-nb-small",
-        title,
-        "aria-pressed": candidate === errorKind,
-      });
+    const turn = (kind: ErrorKind, text: string, title: string): HTMLButtonElement => {
+      const properties = { class: "onnx-nb-small", title, "aria-pressed": kind === errorKind };
+      return button(text, () => onTurn(kind), signal, properties);
+    };
     parts.push(
       el(
         "div.onnx-nb-row",
@@ -144,10 +136,8 @@ function errorsOf(
   }
   if (state === STATE.MISMATCHED) {
     const strings = detail.dtypes[0] === "string";
-    const mismatches = [
-      ...(detail.nan > 0 ? [countOf(detail.nan, "NaN")] : []),
-      ...(detail.inf > 0 ? [countOf(detail.inf, "infinity").replace("infinitys", "infinities")] : []),
-    ];
+    const mismatches = detail.nan > 0 ? [countOf(detail.nan, "NaN")] : [];
+    if (detail.inf > 0) mismatches.push(countOf(detail.inf, "infinity").replace("infinitys", "infinities"));
     const text = strings ? `${countOf(detail.outside, "text")} differ` : `${mismatches.join(" and ")} on one side only`;
     parts.push(el("p.onnx-nb-bad", `✕ ${text}`));
   }
@@ -156,14 +146,9 @@ function errorsOf(
     // a single bar shows nothing
     if (distribution.counts.length < 2) continue;
     const zeros = kind === "signed" ? 0 : detail.zeros[kind as "absolute"];
-    parts.push(
-      part(
-        title,
-        histogram(distribution, "fitting"),
-        zeros > 0 ? `and ${integer(zeros)} that ${zeros === 1 ? "is" : "are"} 0` : "",
-        `onnx-nb-errors-${kind === "signed" ? "signed" : "other"}`,
-      ),
-    );
+    const note = zeros > 0 ? `and ${integer(zeros)} that ${zeros === 1 ? "is" : "are"} 0` : "";
+    const style = `onnx-nb-errors-${kind === "signed" ? "signed" : "other"}`;
+    parts.push(part(title, histogram(distribution, "fitting"), note, style));
   }
   if (detail.channels.length > 1) parts.push(channels(detail, dark, signal));
   const cloud = detail.sample.length > 2 ? scatter(points, row, errorKind, detail) : null;
@@ -205,13 +190,8 @@ function origin(points: Points, row: number): HTMLElement {
 }
 
 function part(title: string, content: Element, note = "", className = ""): HTMLElement {
-  const remark = note === "" ? null : el("span.onnx-nb-dim", note);
-  return el(
-    "section",
-    { class: `onnx-nb-errors-part ${className}`.trimEnd() },
-    el("h5", el("b", title), remark),
-    content,
-  );
+  const head = el("h5", el("b", title), note === "" ? null : el("span.onnx-nb-dim", note));
+  return el("section", { class: `onnx-nb-errors-part ${className}`.trimEnd() }, head, content);
 }
 
 function figures(points: Points, row: number, kind: ErrorKind, detail: Detail | null): HTMLElement {
@@ -298,12 +278,8 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
 const SIDE = 132;
 
 /** Draws values of the candidate against the reference: on the diagonal where they are equal. */
-function scatter(
-  points: Points,
-  row: number,
-  kind: ErrorKind,
-  { sample, count, worst: worstValues }: Detail,
-): HTMLElement | null {
+function scatter(points: Points, row: number, kind: ErrorKind, detail: Detail): HTMLElement | null {
+  const { sample, count, worst: worstValues } = detail;
   let low = Number.POSITIVE_INFINITY;
   let high = Number.NEGATIVE_INFINITY;
   const extremes = worstValues.flatMap(([, reference, candidate]) => {
@@ -348,11 +324,8 @@ function scatter(
   list.append(el("li", extremes.length > 0 ? `${countText}, and in red the worst` : countText));
   const [reference, candidate] = [elide(points.about.reference, 24), elide(points.about.candidate, 24)];
   const title = `${candidate} ↑ against ${reference} →`;
-  const ends = el(
-    "div.onnx-nb-scale-ends.onnx-nb-dim.onnx-nb-scatter-ends",
-    el("span", magnitude(low)),
-    el("span", magnitude(high)),
-  );
+  const [lowEnd, highEnd] = [low, high].map((end) => el("span", magnitude(end)));
+  const ends = el("div.onnx-nb-scale-ends.onnx-nb-dim.onnx-nb-scatter-ends", lowEnd, highEnd);
   return part(title, el("div.onnx-nb-scatter-box", el("div", picture, ends), list));
 }
 
@@ -372,8 +345,6 @@ function worstTable(points: Points, { worst: worstValues, errors }: Detail): HTM
     el("thead", el("tr", ...head.map((text) => el("th", { scope: "col" }, text)))),
     el("tbody", ...rows),
   );
-  return part(
-    "worst elements",
-    el("div.onnx-nb-worst-box", { tabindex: 0, role: "group", "aria-label": "worst elements" }, table),
-  );
+  const box = { tabindex: 0, role: "group", "aria-label": "worst elements" };
+  return part("worst elements", el("div.onnx-nb-worst-box", box, table));
 }

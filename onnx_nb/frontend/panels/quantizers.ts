@@ -49,6 +49,8 @@ export function blameColumns(points: Points): readonly TableColumn[] {
   ];
 }
 
+const RMSE = "0.29 where values are anywhere between two levels";
+
 export function quantizerColumns(points: Points): readonly TableColumn[] {
   const text = (name: string) => (row: number) => points.text(`quantizer_${name}`, row);
   const fault = text("fault");
@@ -73,12 +75,7 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
     number("zero", "Zero point", "The integer that stands for 0", "zero_point", integer),
     number("clipped", "Clipped", "Values beyond the range of the integers", "clipped", percent, "clipping"),
     number("used", "Used", "Levels between the smallest and the largest value", "used", percent, "coarse"),
-    {
-      ...number("rmse", "RMSE ÷ scale", "0.29 where values are anywhere between two levels", "rmse_per_scale", (x) =>
-        formatNumber(x, 3),
-      ),
-      spare: 0.5,
-    },
+    { ...number("rmse", "RMSE ÷ scale", RMSE, "rmse_per_scale", (x) => formatNumber(x, 3)), spare: 0.5 },
     ...(faulty
       ? [texts("wrong", "What is wrong", [230, 4], (row) => fault(row) && text("message")(row), { isBad: () => true })]
       : []),
@@ -86,15 +83,11 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
 }
 
 /** Returns what the pane shows of a quantizer. */
-export function quantizerDetail(
-  points: Points,
-  row: number,
-  actions: readonly HTMLElement[],
-  signal: AbortSignal,
-): Node[] {
+export function quantizerDetail(points: Points, row: number, actions: readonly HTMLElement[], signal: AbortSignal) {
   const text = (name: string): string => points.text(`quantizer_${name}`, row);
   const of = (name: string): number => points.of(`quantizer_${name}`)[row];
   const [leastValue, scale] = [of("least"), of("scale")];
+  const scales = `${formatNumber(leastValue, 3)} to ${formatNumber(scale, 3)}`;
   return [
     ...paneHead(text("role"), text("name"), signal),
     el(text("fault") === "" ? "p.onnx-nb-dim" : "p.onnx-nb-difference", text("message")),
@@ -102,10 +95,7 @@ export function quantizerDetail(
     ...rangeOf(points, row),
     facts([
       ["type", `${text("dtype")}, a scale per ${text("granularity")}`],
-      [
-        "scale",
-        leastValue === scale ? formatNumber(scale, 4) : `${formatNumber(leastValue, 3)} to ${formatNumber(scale, 3)}`,
-      ],
+      ["scale", leastValue === scale ? formatNumber(scale, 4) : scales],
       ["zero point", integer(of("zero_point"))],
       ["range", `${formatNumber(of("low"), 4)} to ${formatNumber(of("high"), 4)}`],
       ["clipped", `${percent(of("clipped"))}, ${percent(of("above"))} above`],
@@ -131,6 +121,7 @@ function rangeOf(points: Points, row: number): Node[] {
       count === 0 ? "" : `M${at + inset} 60v${(-60 * part(count)).toFixed(1)}h${1 - 2 * inset}V60z`,
     ).join("");
   const width = before.length;
+  const viewBox = `0 0 ${width} 60`;
   const path = (kind: string, d: string): SVGElement => svg("path", { class: `onnx-nb-${kind}`, d });
   const marks = [width / 6, (5 * width) / 6].map((x) => `M${x} 0V60`).join("");
   const isPerTensor = points.text("quantizer_granularity", row) === "tensor";
@@ -147,13 +138,7 @@ function rangeOf(points: Points, row: number): Node[] {
       ),
       svg(
         "svg",
-        {
-          class: "onnx-nb-range",
-          viewBox: `0 0 ${width} 60`,
-          preserveAspectRatio: "none",
-          role: "img",
-          "aria-label": label,
-        },
+        { class: "onnx-nb-range", viewBox, preserveAspectRatio: "none", role: "img", "aria-label": label },
         path("before", bars(before, 0)),
         path("after", bars(after, 0.25)),
         path("ends", marks),
@@ -193,15 +178,12 @@ export function createWhatIf(
   let at = 0;
   let plot: ErrorPlot | null = null;
   let measure: (typeof MEASURES)[number] = MEASURES[0];
-  const select = choice(
-    "Measure of the outputs",
-    MEASURES.map(([, label]) => label),
-    (row) => {
-      measure = MEASURES[row];
-      update();
-    },
-    signal,
-  );
+  const onMeasure = (row: number): void => {
+    measure = MEASURES[row];
+    update();
+  };
+  const labels = MEASURES.map(([, label]) => label);
+  const select = choice("Measure of the outputs", labels, onMeasure, signal);
   const run = (text: string, verb: Parameters<FloatChange>[0], parameters: Parameters<FloatChange>[1] = {}): void =>
     task.run(text, (abort, progress) => change?.(verb, parameters, abort, progress) ?? Promise.resolve(""));
   const act = (text: string, title: string, press: () => void): HTMLElement =>
@@ -210,40 +192,29 @@ export function createWhatIf(
   const enter = (text: string | null): void => {
     if (text !== null) suggest();
   };
-  const label = "SQNR that the outputs have to reach";
-  const field = textField(label, "30 dB", enter, signal, { class: "onnx-nb-field onnx-nb-target" });
+  const properties = { class: "onnx-nb-field onnx-nb-target" };
+  const field = textField("SQNR that the outputs have to reach", "30 dB", enter, signal, properties);
   const nodes = (): readonly string[] => steps.slice(0, at + 1).flatMap((step) => step.nodes);
-  const excluded = (): string =>
-    `nodes_to_exclude=[${nodes()
+  const quotations = (): string =>
+    nodes()
       .map((name) => JSON.stringify(name))
-      .join(", ")}]`;
-  const copy = copyButton(excluded, signal, "Copy nodes_to_exclude");
+      .join(", ");
+  const copy = copyButton(() => `nodes_to_exclude=[${quotations()}]`, signal, "Copy nodes_to_exclude");
   const status = el("span.onnx-nb-dim", { role: "status" });
   const tools =
     change === null
       ? []
       : [
-          act("Worst first", "Put all regions back, the worst first, and measure the outputs after each", () =>
-            run("Putting regions back to float…", "worst"),
-          ),
+          act("Worst first", WORST, () => run("Putting regions back to float…", "worst")),
           act("Best for its time", FRONT, () => run("Measuring what each layer gains and costs…", "front")),
           el("span.onnx-nb-row", field, act("Suggest", "Find few nodes with which the outputs reach this", suggest)),
           act("Undo", "Back to what was in float before", () => run("Going back…", "undo")),
         ];
   const graph = el("div");
-  const chart = el(
-    "section.onnx-nb-chart",
-    { "aria-label": "Outputs against regions in float", hidden: true },
-    el(
-      "div.onnx-nb-chart-bar",
-      select,
-      ...tools,
-      copy,
-      status,
-      el("span.onnx-nb-dim.onnx-nb-order", "regions in float →"),
-    ),
-    graph,
-  );
+  const order = el("span.onnx-nb-dim.onnx-nb-order", "regions in float →");
+  const bar = el("div.onnx-nb-chart-bar", select, ...tools, copy, status, order);
+  const label = "Outputs against regions in float";
+  const chart = el("section.onnx-nb-chart", { "aria-label": label, hidden: true }, bar, graph);
   const [element, filter] = [el("div.onnx-nb-steps"), el("div.onnx-nb-filter")];
   const say = (row: number): string => {
     const step = steps[row];
@@ -293,6 +264,7 @@ export function createWhatIf(
 }
 
 const nameOf = (step: FloatStep): string => step.name || "all quantized";
+const WORST = "Put all regions back, the worst first, and measure the outputs after each";
 const FRONT = "Profile both models, and find the layers that gain most for the time they cost";
 const TIME = "How much longer a run takes than that of the quantized model, by the kernels of both";
 const signedTime = (x: number): string => `${x > 0 ? "+" : x < 0 ? "−" : ""}${seconds(Math.abs(x), 3)}`;

@@ -101,18 +101,12 @@ export class Viewport {
     this.#view = view;
     this.#options = options;
     const { columns, dispatch, signal } = view;
-    this.#control = new CameraControl(
-      {
-        redraw: () => this.#painter.redraw(),
-        onMove: () => this.#painter.onMove(),
-        onLook: () => {
-          this.#tooltip.hidden = true;
-          options.onLook();
-        },
-        onRest: options.onRest,
-      },
-      signal,
-    );
+    const onLook = (): void => {
+      this.#tooltip.hidden = true;
+      options.onLook();
+    };
+    const [redraw, onMove] = [() => this.#painter.redraw(), () => this.#painter.onMove()];
+    this.#control = new CameraControl({ redraw, onMove, onLook, onRest: options.onRest }, signal);
     const ready = (scene: Scene, anchor: number | null, late: boolean): void => {
       this.#adopt(scene, anchor);
       options.onLoad(late);
@@ -133,16 +127,12 @@ export class Viewport {
     const rubberBand = el("div.onnx-nb-rubberband", { hidden: true });
     this.element = el("div.onnx-nb-viewport", this.#canvas, rubberBand, this.#map, this.#tooltip, this.#hint);
     this.element.append(this.#loader.element);
-    this.#painter = createPainter(
-      this.#canvas,
-      this.#control,
-      {
-        picture: () => this.#pictureNow(),
-        onResize: () => this.resize(),
-        onPaint: (picture) => this.#onPaint(picture),
-      },
-      signal,
-    );
+    const painterEvents = {
+      picture: () => this.#pictureNow(),
+      onResize: () => this.resize(),
+      onPaint: (picture: Picture) => this.#onPaint(picture),
+    };
+    this.#painter = createPainter(this.#canvas, this.#control, painterEvents, signal);
     listenPointer(this.#canvas, this.#gestures(rubberBand), signal);
     on(this.#canvas, "blur", signal, () => dispatch({ type: "hover", target: null }));
     this.#minimap = createMinimap(this.#map, (x, y) => this.#center(x, y), signal);

@@ -40,7 +40,7 @@ export function stack(documents: readonly (string | null)[], ground: string): st
   let top = 0;
   let content = "";
   for (const { svg, w, h } of parts) {
-    content += placeIn(svg, top === 0 ? Math.round((width - w) / 2) : 0, top, w, h);
+    content += placeIn(svg, rectangle(top === 0 ? Math.round((width - w) / 2) : 0, top, w, h));
     top += h + GAP;
   }
   const [w, h] = [width, Math.max(1, top - GAP)];
@@ -53,10 +53,9 @@ function sizeOf(svg: string): { readonly w: number; readonly h: number } {
 }
 
 /** Returns a document as an element of another one. */
-function placeIn(svg: string, x: number, y: number, w: number, h: number): string {
-  const { w: viewWidth, h: high } = sizeOf(svg);
-  const inner = svg.replace(/^<svg [^>]*>/, "");
-  return `<svg ${rectangle(x, y, w, h)} viewBox="0 0 ${viewWidth} ${high}">${inner}`;
+function placeIn(svg: string, place: string): string {
+  const { w, h } = sizeOf(svg);
+  return `<svg ${place} viewBox="0 0 ${w} ${h}">${svg.replace(/^<svg [^>]*>/, "")}`;
 }
 
 /** Returns the attributes of a rectangle. */
@@ -82,6 +81,10 @@ class Still {
     this.#corner = corner;
   }
 
+  #place({ left, top, width, height }: DOMRect): string {
+    return rectangle(left - this.#corner.left, top - this.#corner.top, width, height);
+  }
+
   /** @param clip the part of the page in which the element can be seen */
   element(element: Element, clip: Area, hasFrame = true): string {
     if (element.matches(PASSING)) return "";
@@ -97,9 +100,7 @@ class Still {
     if (element instanceof SVGSVGElement) return this.#graphic(element, box, style);
     if (element instanceof HTMLCanvasElement) {
       const portrait = portraits.get(element)?.() ?? null;
-      return portrait === null
-        ? ""
-        : placeIn(portrait, box.left - this.#corner.left, box.top - this.#corner.top, box.width, box.height);
+      return portrait === null ? "" : placeIn(portrait, this.#place(box));
     }
     if (element instanceof HTMLSelectElement || element instanceof HTMLInputElement) {
       return this.#field(element, box, style);
@@ -219,12 +220,11 @@ class Still {
       const { fill, stroke, strokeWidth } = getComputedStyle(path);
       return `<path d="${xml(path.getAttribute("d") ?? "")}" fill="${inkOf(fill)}" stroke="${inkOf(stroke)}" stroke-width="${strokeWidth}"/>`;
     });
-    const place = rectangle(box.left - this.#corner.left, box.top - this.#corner.top, box.width, box.height);
     const view = `viewBox="${xml(element.getAttribute("viewBox") ?? "")}"`;
     const ratio = `preserveAspectRatio="${xml(element.getAttribute("preserveAspectRatio") ?? "xMidYMid")}"`;
     return paths.length === 0
       ? ""
-      : `<svg ${place} ${view} ${ratio} color="${inkOf(style.color)}">${paths.join("")}</svg>`;
+      : `<svg ${this.#place(box)} ${view} ${ratio} color="${inkOf(style.color)}">${paths.join("")}</svg>`;
   }
 }
 
