@@ -271,8 +271,7 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
                 begin = step.position
             exact = exact or logits
             results = [_step_result(0, 0, *pair) for pair in zip(exact, logits, strict=True)]
-            row: dict[str, Any] = {"levels": [], "in file": False}
-            row["difference"] = max(result.difference for result in results)
+            row: dict[str, Any] = {"levels": [], "in file": False, "difference": max(r.difference for r in results)}
             row["divergence"] = float(np.mean([result.divergence for result in results]))
             row["tokens"] = sum(result.reference != result.candidate for result in results)
             row["seconds"] = float(np.median(seconds[1:] or seconds))

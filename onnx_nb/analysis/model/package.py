@@ -197,8 +197,9 @@ def open_package(folder: Path) -> Package | None:
     ModelFileError
         If its configuration cannot be read, or names a model that is not there or lies outside.
     """
-    parts = sorted(path.name for path in folder.iterdir() if path.is_dir())[:_MODELS]
-    names = [*file_names(folder), *(f"{part}/{name}" for part in parts for name in file_names(folder / part))]
+    names = file_names(folder)
+    parts = sorted(name for name in names if (folder / name).is_dir() and not (folder / name).is_symlink())[:_MODELS]
+    names += [f"{part}/{name}" for part in parts for name in file_names(folder / part)]
     configuration: dict[str, Any] = {}
     origin = next((name for name in CONFIGURATIONS if name in names), "")
     if origin:

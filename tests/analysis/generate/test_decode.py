@@ -209,6 +209,18 @@ def test_the_folders_of_optimum_and_transformers_js_are_packages(tmp_path: Path)
         onnx_nb.load(tmp_path / "none")
 
 
+def test_a_link_to_another_folder_is_no_part_of_a_package(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    onnx.save(packages.decoder(), tmp_path / "elsewhere" / "model.onnx")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "decoder").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(onnx_nb.ModelFileError, match=r"It contains no \.onnx file"):
+        onnx_nb.load(tmp_path / "package")
+    (tmp_path / "package" / "decoder").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "package" / "decoder")
+    assert isinstance(onnx_nb.load(tmp_path / "package"), onnx_nb.types.Package)
+
+
 # --- an encoder beside the decoder -----------------------------------------------------------------------------------
 
 FEATURES = np.array([[[1, -2, 3, 0], [0.5, 1, -1, 2]]], np.float32)
