@@ -186,7 +186,9 @@ def test_one_field_takes_sizes_misspelt_words_and_verbs(themed_lab: JupyterPage)
     expect(graph.root).to_contain_text("✓ Extracted")
     lab.kernel.expect("len(g.submodel.proto.graph.node) > 20 and [o.name for o in g.submodel.outputs]", ["logits"])
     lab.page.keyboard.press("Control+k")
+    expect(search.field.first).to_be_focused()  # the other one is the part's
     lab.page.keyboard.type("color si")
+    expect(search.options.first).to_contain_text("color by")
     lab.page.keyboard.press("Enter")
     expect(graph.root.get_by_role("group", name="Colors: weight bytes")).to_be_visible()
     assert lab.errors == []

@@ -37,7 +37,7 @@ class Headroom(Table, Displayed):
     _columns = ("name", "op_type", "layer", "largest", "share", "overflows")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each value in order of execution: its largest |number|, and the share of 65,504 that it is.
+        """Return a row for each value in order of execution: its largest magnitude, and the share of 65,504 that it is.
 
         ``overflows`` says whether float16 rounds it to infinity.
         """
