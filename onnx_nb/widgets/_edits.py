@@ -96,10 +96,9 @@ def _reshape(edits: Edit, name: str, seen: Sequence[Any] | None, text: str, prog
 def _resize(edits: Edit, name: str, axis: int, word: str, progress: Progress) -> None:
     """Fix, free or rename one dimension of an input."""
     shapes = {entry.name: entry.shape for entry in edits.model.inputs if entry.shape}
-    shape = shapes[name]
-    size = shape[axis]
+    size = shapes[name][axis]
     if word.isdigit():
-        sizes = {name: [int(word) if at == axis else None for at in range(len(shape))]}
+        sizes = {name: [int(word) if at == axis else None for at in range(len(shapes[name]))]}
         edits.fix({size: int(word)} if isinstance(size, str) else sizes)
     elif isinstance(size, str):
         edits.rename({size: word})

@@ -20,12 +20,18 @@ g (float[1,3,4] image) => (float[1,12] scores) <int64[2] shape = {1,12}, float[1
     [act] a = Relu (image)  [drop] d = Dropout (a)  [flat] f = Reshape (d, shape)  [add] scores = Add (f, b) }"""
 
 
+def open_pinned(lab: JupyterPage, notebook: str, folder: Path) -> None:
+    """Show a model whose batch is fixed, as ``g``."""
+    path = folder / "pinned.onnx"
+    onnx.save(onnx.parser.parse_model(PINNED), path)
+    code = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r}, height=520)\ng"
+    lab.open(lab.server.write(f"{notebook}.ipynb", code))
+    lab.run_all()
+
+
 def test_a_batch_is_freed_and_a_node_removed_by_clicks(themed_lab: JupyterPage, tmp_path: Path) -> None:
     lab = themed_lab
-    path = tmp_path / "pinned.onnx"
-    onnx.save(onnx.parser.parse_model(PINNED), path)
-    lab.open(lab.server.write("edits.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r}, height=520)\ng"))
-    lab.run_all()
+    open_pinned(lab, "edits", tmp_path)
     graph = GraphWidget(lab.widget("graph"))
     inspector, pane = graph.root.get_by_label("Inspector"), graph.root.get_by_role("region", name="Submodel")
     bar = graph.root.locator(".onnx-nb-extract")
@@ -61,10 +67,7 @@ def test_a_batch_is_freed_and_a_node_removed_by_clicks(themed_lab: JupyterPage, 
 
 def test_a_right_click_edits_and_the_list_beside_the_graph_takes_back(themed_lab: JupyterPage, tmp_path: Path) -> None:
     lab = themed_lab
-    path = tmp_path / "pinned.onnx"
-    onnx.save(onnx.parser.parse_model(PINNED), path)
-    lab.open(lab.server.write("menus.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r}, height=520)\ng"))
-    lab.run_all()
+    open_pinned(lab, "menus", tmp_path)
     graph, page = GraphWidget(lab.widget("graph")), lab.page
     pane, bar = graph.root.get_by_role("region", name="Submodel"), graph.root.locator(".onnx-nb-extract")
     menu, notebook_menu = graph.root.get_by_role("menu"), page.locator(".lm-Menu")

@@ -116,16 +116,17 @@ def caches(inference: Inference) -> tuple[Cache, ...]:
     graph = inference.graph
     members: dict[str, list[tuple[str, int, list[str]]]] = {}
     for value in graph.inputs.tolist():
-        kind, bound = graph.type_of(value), inference.type_of(value).shape
-        name, shape = graph.value_names[value], kind.shape or ()
-        asked = required_sizes(graph, name, len(shape)) if _CACHE_NAME.search(name) else {}
+        name, kind = graph.value_names[value], graph.type_of(value)
+        if not _CACHE_NAME.search(name):
+            continue
+        asked = required_sizes(graph, name, len(kind.shape or ()))
         shape, bound = (
             tuple(asked.get(axis, dim) if isinstance(dim, str) else dim for axis, dim in enumerate(dims or ()))
-            for dims in (shape, bound)
+            for dims in (kind.shape, inference.type_of(value).shape)
         )
         free = [axis for axis, dim in enumerate(shape) if axis > 0 and isinstance(dim, str)]
         is_sized = kind.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
-        if len(shape) < 3 or len(free) != 1 or not is_sized or not _CACHE_NAME.search(name):
+        if len(shape) < 3 or len(free) != 1 or not is_sized:
             continue
         others = [dim for axis, dim in enumerate(bound or shape) if axis != free[0]]
         sizes = [dim for dim in others if isinstance(dim, int)]

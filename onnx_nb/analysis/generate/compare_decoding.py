@@ -262,13 +262,14 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
                     others = [entry for entry in node.attribute if entry.name != "accuracy_level"]
                     set_entries(node.attribute, [*others, helper.make_attribute("accuracy_level", level)])
             loop = Loop(with_proto(model, proto), self._candidate.states, self._candidate.constants)
-            side, begin, logits, seconds = _ModelSide(loop), 0, [], []
+            runner, states, begin, logits, seconds = session(loop.model), loop.start(len(self.tokens)), 0, [], []
             for step in self.steps:
-                before, mask = time.perf_counter(), self._mask[:, : step.position]
-                numbers, _ = side.step(self.tokens[:, begin : step.position], mask)
+                mask = self._mask[:, : step.position]
+                before = time.perf_counter()
+                outcome = runner(loop.feeds(self.tokens[:, begin : step.position], states, mask))
                 seconds.append(time.perf_counter() - before)
-                logits.append(last_logits(numbers, mask, step.position - begin))
-                begin = step.position
+                logits.append(last_logits(np.asarray(outcome[loop.logits], np.float32), mask, step.position - begin))
+                begin, states = step.position, loop.next_states(outcome, states)
             exact = exact or logits
             results = [_step_result(0, 0, *pair) for pair in zip(exact, logits, strict=True)]
             row: dict[str, Any] = {"levels": [], "in file": False, "difference": max(r.difference for r in results)}
@@ -404,7 +405,7 @@ def compare_decoding(
     about = cache_faults, has_quantization, notes, tokens, mask, loop, other_loop
     comparison = DecodingComparison(model.name, tuple(results), labels, sizes, places, attention, other, *about)
     is_clear = stems and not has_quantization and comparison.first_fault is None and "mixer" not in "".join(labels)
-    if ids is not None or not is_clear or "attention_mask" not in loop.inputs:
+    if ids is not None or feeds or not is_clear or "attention_mask" not in loop.inputs:  # an encoder made one row
         return comparison
     if loop.windows:
         return replace(comparison, notes=("Rows of several lengths are not tried: windows of caches take no padding.",))

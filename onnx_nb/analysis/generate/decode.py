@@ -102,11 +102,11 @@ class Decoding(Table, Displayed):
 
     def all_feeds(self) -> Iterator[dict[str, Any]]:
         """Yield the feeds of the prefill and of every step, as a dataset for `capture`; it decodes once more."""
-        runner, states = session(self.model), self._loop.start(len(self.prompt))
+        runner, states, feeds = session(self.model), self._loop.start(len(self.prompt)), dict[str, Any]()
         for number in range(max(self.tokens.shape[1], 1)):
             ids, mask = _read(self._loop, self.prompt, self.mask, self.tokens[:, :number])
+            states = self._loop.next_states(runner(feeds), states) if number else states
             yield (feeds := self._loop.feeds(ids, states, mask))
-            states = self._loop.next_states(runner(feeds), states)
 
     def _checked(self, step: int) -> int:
         if not 0 <= step < max(self.tokens.shape[1], 1):

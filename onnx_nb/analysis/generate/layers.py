@@ -22,7 +22,6 @@ from onnx_nb.analysis.model.tensors import attribute
 
 CUT: Final = "onnx_nb.stream."
 """Prefix of the inputs that are added."""
-_ROUNDING: Final = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QMoE")
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def windows_of(graph: Graph) -> list[int]:
 
 def rounds_activations(graph: Graph) -> bool:
     """Return whether activations are rounded to int8, so that the last bit of one decides about steps of 1%."""
-    return any(op in _ROUNDING for op, _ in graph.operators) or any(
+    return any(op in names_where("dynamic") for op, _ in graph.operators) or any(
         attribute(node, "accuracy_level", 0) == 4 for node in graph.nodes if node.op_type == "MatMulNBits"
     )
 

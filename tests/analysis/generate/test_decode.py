@@ -291,3 +291,26 @@ def test_an_encoder_runs_once_and_its_keys_stay(kind: str, tmp_path: Path) -> No
         onnx_nb.decode(package, [1], 2)
     with pytest.raises(onnx_nb.FeedError, match="features"):
         onnx_nb.decode(package, [1], 2, feeds={"sound": FEATURES})
+
+
+def test_a_prompt_that_is_made_up_has_as_many_rows_as_what_the_encoder_made(tmp_path: Path) -> None:
+    """Else a second pass has rows of two lengths, where the decoder takes a mask."""
+    decoder = packages.decoder()
+    decoder.graph.node[-1].output[0] = "own"
+    axes = numpy_helper.from_array(np.array([1, 2]), "axes")
+    decoder.graph.initializer.append(axes)
+    decoder.graph.node.append(onnx.helper.make_node("ReduceMean", ["encoder_hidden_states", "axes"], ["other"]))
+    decoder.graph.node.append(onnx.helper.make_node("Add", ["own", "other"], ["logits"], "/sum"))
+    hidden = onnx.helper.make_tensor_value_info("encoder_hidden_states", 1, ["batch_size", "frames", 4])
+    decoder.graph.input.append(hidden)
+    ports = "(float[batch, frames, 4] features) => (float[batch, frames, 4] encoder_hidden_states)"
+    encoder = onnx.parser.parse_model(f"{HEAD} {ports} {{ encoder_hidden_states = Neg(features) }}")
+    for role, model in (("encoder", encoder), ("decoder", decoder)):
+        (tmp_path / role).mkdir()
+        onnx.save(model, tmp_path / role / "model.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        c = onnx_nb.compare_decoding(tmp_path, tmp_path, steps=2, feeds={"features": FEATURES})
+    assert c.parts
+    assert c.tokens.shape[0] == 1
+    assert "the logits differ by at most 0" in c.message
