@@ -1,4 +1,4 @@
-/** What charts of rows share: a row that is chosen, one under the pointer, a dragged range, and frames to draw in. */
+/** Base of the charts of rows: the chosen row, the one under the pointer, the dragged range, and redrawing by frames. */
 
 import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen } from "../render/svg.ts";

@@ -1,4 +1,4 @@
-/** What can be done with a node, tensor or scope: edits of the model in the inspector, and all verbs in its menu. */
+/** Edits of a node, tensor or scope: the form in the inspector, and the entries of its menu. */
 
 import { type Target, VALUE } from "../protocol/columns.ts";
 import { sameTarget, selectionOf } from "../scene/state.ts";

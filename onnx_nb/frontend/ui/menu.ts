@@ -76,7 +76,7 @@ export function item(text: string, title: string, press: () => void, signal: Abo
   return button(text, press, signal, { title, role: "menuitem", tabindex: -1, ...properties });
 }
 
-/** What can be done with something: at once, or with a text that a person enters. */
+/** An entry of a menu: it acts at once, or asks for a text first. */
 export interface Entry {
   readonly text: string;
   readonly title: string;
