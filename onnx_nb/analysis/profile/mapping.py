@@ -5,7 +5,7 @@ onnxruntime derived from them (``x_nchwc``, ``/fc/MatMulAddFusion``). The kernel
 outputs come, back to tensors that other kernels compute. Kernels in between, whose tensors the model does not have,
 share the nodes of the next tensor that it has. A copy, cast or change of layout that onnxruntime inserted stands on an
 edge of the model: its input and output are the same tensor. A profile that another session wrote has copies between
-providers that the graph which is optimized here has not: they are placed by what ran before and after them.
+providers that the graph which is optimized here has not: they stand on an edge from one provider to the other.
 
 onnxruntime puts the nodes of a local function in the place of its call before all else. Then the kernels are those of
 that longer graph; its nodes are those of `Graph.opened`, by their operators and what they read.
@@ -14,10 +14,9 @@ that longer graph; its nodes are those of `Graph.opened`, by their operators and
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -25,7 +24,7 @@ from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.graph.operators import facts, names_where
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.model.protofields import Ints
 from onnx_nb.analysis.model.tensors import attribute, fits
 from onnx_nb.analysis.profile.trace import MEMCPY, Trace
@@ -342,177 +341,76 @@ class _Mapping:
 
 _RUNTIME_NAMES: Final = {"float32": "float", "float64": "double"}
 """Types that onnxruntime's profiles call otherwise."""
+_MEMCPY_NAME: Final = re.compile(r"Memcpy(?:_token_(\d+))?")
 
 
 class _Copies:
-    """The edges on which copies between providers stand, if the graph that ran is not there to ask.
+    """The edges on which copies between providers may stand, if the graph that ran is not there to ask.
 
-    onnxruntime adds a copy for each tensor that one provider makes and another reads: after the first ran, before the
-    second, of the tensor's type and shape. It names the copies of a graph in order: those from the host first, of
-    inputs and then of other tensors by their names, then those to the host.
+    onnxruntime adds a copy for each tensor that one provider makes and another reads, of the tensor's type and shape.
     """
 
     def __init__(self, ran: Graph, nodes: Sequence[int], trace: Trace) -> None:
         self._ran, self._nodes, self._trace = ran, nodes, trace
-        self._kernel: dict[int, int] = {}
-        for kernel, node in enumerate(nodes):
-            if node >= 0:
-                self._kernel.setdefault(node, kernel)
-        lone = [kernel for kernel, node in enumerate(nodes) if node < 0 and trace.ops[kernel] not in MEMCPY]
-        providers = set(map(self._provider, lone))
-        self._elsewhere = providers.pop() if len(providers) == 1 else ""
-        """Provider of nodes without a kernel, which are parts of kernels without a node; empty if there are several."""
+        self._kernel = {node: kernel for kernel, node in reversed([*enumerate(nodes)]) if node >= 0}
 
     def edges(self) -> dict[int, list[int]]:
         """Return for each copy that has no node the tensors of the graph that ran which it may copy."""
-        trace = self._trace
-        groups = followers(
-            ((trace.parents[kernel], op, self._provider(kernel)), kernel)
-            for kernel, op in enumerate(trace.ops)
-            if op in MEMCPY and self._nodes[kernel] < 0
-        )
-        matches = dict[int, list[int]]()
-        for members in groups.values():
-            matches |= self._matched({kernel: self._fitting(kernel) for kernel in members})
-        return matches
+        copies = (kernel for kernel, op in enumerate(self._trace.ops) if op in MEMCPY and self._nodes[kernel] < 0)
+        inputs = self._ran.subgraphs[0].inputs.tolist()
+        edges = dict[int, list[int]]()
+        for values, members in followers((tuple(self._candidates(copy)), copy) for copy in copies).items():
+            edges |= {copy: [*values] for copy in members}
+            numbers = {copy: _MEMCPY_NAME.fullmatch(self._trace.names[copy]) for copy in members}
+            if len(values) == len(members) and all(numbers.values()):  # named in the order of inputs, then of names
+                order = sorted(members, key=lambda copy: int((numbers[copy] or [0, None])[1] or -1))
+                names = self._ran.value_names
+                ranks = sorted(values, key=lambda v: (inputs.index(v) if v in inputs else len(inputs), names[v]))
+                edges |= {copy: [value] for copy, value in zip(order, ranks, strict=True)}
+        return edges
 
-    def _fitting(self, copy: int) -> list[int]:
-        """Return the tensors that a copy may copy, without those that are read where they are made if others fit."""
+    def _candidates(self, copy: int) -> list[int]:
+        """Return the tensors that pass from one provider to another where a copy stands, and fit it."""
         ran, parent = self._ran, self._trace.parents[copy]
         if parent >= 0 and self._nodes[parent] < 0:
             return []
         frames = (0,) if parent < 0 else ran.bodies(self._nodes[parent])
-        members = [range(ran.subgraphs[frame].start, ran.subgraphs[frame].stop) for frame in frames]
-        is_run = [any(node in self._kernel for node in span) for span in members]
-        frames = tuple(itertools.compress(frames, is_run)) or frames
-        likely, possible = list[int](), list[int]()
-        for frame in frames:
-            inside = (ran.value_subgraph == frame).nonzero()[0].tolist()
-            outer = [] if not frame else ran.outer_values(ran.subgraphs[frame].owner_node).tolist()
-            for value in (*inside, *outer):
-                if (fits := self._fits(copy, value, frame)) is not None:
-                    (likely if fits else possible).append(value)
-        return likely or possible
-
-    def _fits(self, copy: int, value: int, frame: int) -> bool | None:
-        """Return whether a tensor passes from one provider to another where a copy stands; None if it cannot be it.
-
-        False: it passes only if a kernel of the provider has it on the host.
-        """
-        ran, is_to_device = self._ran, self._trace.ops[copy] == "MemcpyFromHost"
-        if ran.value_kind[value] == INITIALIZER or ran.constant_values[value] or not self._may_be(copy, value):
-            return None
-        maker = int(ran.producer[value])
-        is_given = maker < 0 or ran.node_subgraph[maker] != frame
-        producer = -1 if is_given else self._kernel.get(maker, -1)
-        if producer > copy or (producer >= 0 and not self._has_type(copy, producer, "output", maker, value)):
-            return None
-        is_made = {"host"} if is_given else self._sides(copy, maker)
-        if not is_given and ran.op_type(maker) in names_where("host_output"):
-            is_made |= {"perhaps"}
-        is_read = set[str]()
-        for reader in set(ran.consumers(value).tolist()):
-            if ran.node_subgraph[reader] != frame:
-                continue  # a body copies by itself
-            kernel, inputs = self._kernel.get(reader, -1), ran.node_inputs(reader).tolist()
-            if kernel >= 0 and not self._has_type(copy, kernel, "input", reader, value):
-                return None
-            places = {place for place, v in enumerate(inputs) if v == value}
-            sides = self._sides(copy, reader)
-            if sides == {"device"} and (on_host := places.intersection(facts(ran.op_type(reader)).host)):
-                sides = {"perhaps", "device"} if places - on_host else {"perhaps"}
-            if 0 <= kernel < copy and sides == {"device" if is_to_device else "host"}:
-                return None
-            is_read |= sides
-        source, target = ("host", "device") if is_to_device else ("device", "host")
-        if is_given and "device" in is_read and not is_read & {"host", "perhaps"}:
-            return None  # the session copies its inputs itself
-        if source in is_made and target in is_read:
-            return True
-        return False if {source, "perhaps"} & is_made and {target, "perhaps"} & is_read else None
+        source, target = "host", "device"
+        if self._trace.ops[copy] == "MemcpyToHost":
+            source, target = target, source
+        return [
+            value
+            for frame in frames
+            for value in (ran.value_subgraph == frame).nonzero()[0].tolist()
+            if not (ran.value_kind[value] == INITIALIZER or ran.constant_values[value])
+            and source in self._sides(copy, int(ran.producer[value]))
+            and any(
+                target in self._sides(copy, reader) and ran.node_subgraph[reader] == frame  # a body copies by itself
+                for reader in ran.consumers(value).tolist()
+            )
+            and self._fits(copy, value)
+        ]
 
     def _sides(self, copy: int, node: int) -> set[str]:
         """Return where a node computes, seen from a copy: on its provider's "device", the "host", or perhaps both."""
-        kernel = self._kernel.get(node, -1)
-        provider = self._provider(kernel) if kernel >= 0 else self._elsewhere
-        if not provider:
+        if node < 0 or self._ran.op_type(node) in names_where("host_output"):
+            return {"host"}
+        if (kernel := self._kernel.get(node)) is None:
             return {"device", "host"}
-        return {"device"} if provider == self._provider(copy) else {"host"}
+        providers = [self._trace.details[one].get("provider") for one in (kernel, copy)]
+        return {"device"} if providers[0] == providers[1] else {"host"}
 
-    def _provider(self, kernel: int) -> str:
-        return str(self._trace.details[kernel].get("provider", ""))
-
-    def _may_be(self, copy: int, value: int) -> bool:
+    def _fits(self, copy: int, value: int) -> bool:
         """Return whether a tensor of the model's type and shape, as far as they are known, was copied."""
-        types = self._copied(copy)
-        kind = self._ran.type_of(value)
-        if not types or not kind.dtype:
-            return True
-        dtype, shape = next(iter(types.items()))
-        if dtype != _RUNTIME_NAMES.get(kind.dtype, kind.dtype):
-            return False
-        return kind.shape is None or fits(kind.shape, shape)
-
-    def _copied(self, copy: int) -> dict[str, list[int]]:
-        """Return the type and shape of what was copied; empty if the profile does not say."""
         details = self._trace.details[copy]
         types = details.get("input_type_shape") or details.get("output_type_shape") or [{}]
         first = types[0] if isinstance(types, list) else {}
-        return first if isinstance(first, dict) and all(isinstance(shape, list) for shape in first.values()) else {}
-
-    def _has_type(self, copy: int, kernel: int, side: str, node: int, value: int) -> bool:
-        """Return whether a kernel had the tensor with the type and shape that was copied, if the profile says."""
-        kind, types = self._copied(copy), self._trace.details[kernel].get(f"{side}_type_shape")
-        if not kind or not types or not isinstance(types, list):
+        kind = self._ran.type_of(value)
+        if not isinstance(first, dict) or not first or not kind.dtype:
             return True
-        values = (self._ran.node_inputs(node) if side == "input" else self._ran.node_outputs(node)).tolist()
-        if len(values) != len(types):  # without those that are left out
-            return kind in types
-        return any(v == value and what == kind for v, what in zip(values, types, strict=True))
-
-    def _matched(self, fitting: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-        """Return the tensors that each copy may copy if no two copy the same."""
-        frames = {int(self._ran.value_subgraph[value]) for values in fitting.values() for value in values}
-        if len(frames) == 1 and all(fitting.values()) and (edges := self._in_order(fitting)):
-            return edges
-        left = {copy: list(values) for copy, values in fitting.items()}
-        todo = [copy for copy, values in left.items() if len(values) == 1]
-        while todo:
-            claim = left[todo.pop()][0]
-            for copy, values in left.items():
-                if len(values) > 1 and claim in values:
-                    values.remove(claim)
-                    if len(values) == 1:
-                        todo.append(copy)
-        uses = Counter(values[0] for values in left.values() if len(values) == 1)
-        return {copy: [] if len(values) == 1 and uses[values[0]] > 1 else values for copy, values in left.items()}
-
-    def _in_order(self, fitting: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-        """Return the tensors that fit if the copies were named in the order of their tensors; empty if that fails."""
-        ran, names = self._ran, self._trace.names
-        inputs = {value: place for place, value in enumerate(ran.subgraphs[0].inputs.tolist())}
-        values = sorted({value for row in fitting.values() for value in row}, key=lambda value: ran.value_names[value])
-        values.sort(key=lambda value: inputs.get(value, len(inputs)))
-        rank = {value: place for place, value in enumerate(values)}
-        numbers = {copy: re.fullmatch(r"Memcpy(?:_token_(\d+))?", names[copy]) for copy in fitting}
-        if not all(numbers.values()):
-            return {}
-        copies = sorted(fitting, key=lambda copy: int((numbers[copy] or [0, None])[1] or -1))
-        ranks = [sorted(rank[value] for value in fitting[copy]) for copy in copies]
-        low, high, bound = list[int](), list[int](), -1
-        for row in ranks:
-            low.append(bound)
-            bound = next((place for place in row if place > bound), len(values))
-        if bound == len(values):
-            return {}
-        bound = len(values)
-        for row in reversed(ranks):
-            high.append(bound)
-            bound = next(place for place in reversed(row) if place < bound)
-        return {
-            copy: [values[place] for place in row if first < place < last]
-            for copy, row, first, last in zip(copies, ranks, low, reversed(high), strict=True)
-        }
+        dtype, shape = next(iter(first.items()))
+        is_shape = isinstance(shape, list) and (kind.shape is None or fits(kind.shape, shape))
+        return dtype == _RUNTIME_NAMES.get(kind.dtype, kind.dtype) and is_shape
 
 
 def by_name(names: Iterable[str]) -> dict[str, list[int]]:

@@ -63,7 +63,6 @@ class Operator:
     range: tuple[float, float] | None = None
     fits: str = ""
     past: tuple[int, ...] = ()
-    host: tuple[int, ...] = ()
     feeds: Mapping[int, str] = field(default_factory=dict)
     infer: str = ""
     cost: str = "?"
@@ -95,7 +94,7 @@ def _pair(text: str) -> Slots:
 
 
 _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
-    **dict.fromkeys(("moves", "weights", "past", "host"), _numbers),
+    **dict.fromkeys(("moves", "weights", "past"), _numbers),
     **dict.fromkeys(("bias", "channels"), int),
     **dict.fromkeys(("like", "fits", "infer", "cost"), str),
     "scales": lambda text: {
@@ -150,7 +149,7 @@ def _with_facts(heading: Operator, text: str, rows: Mapping[str, Operator]) -> O
     base = vars(rows[overrides["like"]] if "like" in overrides else heading)
     traits, valid = base["traits"], base["feeds"]
     if "integers" in words:  # its inputs stand elsewhere, and the output has another scale
-        base = {**base, "moves": (), "host": ()}
+        base = {**base, "moves": ()}
         traits, valid = traits - _NOT_SHARED, {}
     common = {"category": heading.category, "traits": traits | words, "feeds": {**valid, **feeds}}
     return Operator(**{**base, **common, **overrides})
