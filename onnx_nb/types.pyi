@@ -52,6 +52,7 @@ from onnx_nb.analysis.pytorch.align import Alignment as Alignment
 from onnx_nb.analysis.pytorch.align import Match as Match
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison as TorchComparison
 from onnx_nb.analysis.pytorch.drilldown import Reproduction as Reproduction
+from onnx_nb.analysis.pytorch.forward import Forward as Forward
 from onnx_nb.analysis.pytorch.record import FunctionCall as FunctionCall
 from onnx_nb.analysis.pytorch.record import ModuleCall as ModuleCall
 from onnx_nb.analysis.pytorch.record import Recording as Recording

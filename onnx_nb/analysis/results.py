@@ -31,6 +31,8 @@ class Panel(NamedTuple):
     arguments: tuple[Any, ...]
     shows_result: bool = True
     """Whether it shows all of the result; otherwise the still stays above it."""
+    marks: Sequence[str] = ()
+    """Names of nodes that the graph of the widget marks and shows first."""
 
 
 class StillTable(NamedTuple):

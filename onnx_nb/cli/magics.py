@@ -5,7 +5,6 @@ Options are written and read by click, completion comes from the same parameters
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import glob
@@ -25,7 +24,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import printable
-from onnx_nb.cli.script import Script, Source, shown_progress
+from onnx_nb.cli.script import shown_progress
 from onnx_nb.cli.verbs import VERBS, VIEW, Verb
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 MAGICS: Final[Mapping[str, Verb]] = {"onnx": VIEW, **{f"onnx_{v.name}": v for v in VERBS.values() if v.result}}
 """Name of a line magic → its verb."""
-EXPORT: Final = "onnx_export"
-"""The cell magic."""
 
 
 def _command(name: str, text: str, *params: click.Parameter) -> click.Command:
@@ -43,18 +40,7 @@ def _command(name: str, text: str, *params: click.Parameter) -> click.Command:
     return click.Command(name, params=[*params, naming, code], help=text, context_settings={"max_content_width": 100})
 
 
-_COMMANDS: Final = {
-    **{name: _command(f"%{name}", verb.help, *verb.params) for name, verb in MAGICS.items()},
-    EXPORT: _command(
-        f"%%{EXPORT}",
-        "Run a cell whose last expression is a module, and export that.\n\n"
-        "INPUTS are expressions, as the module is called with them: x, or x mask=m.",
-        click.Argument(["inputs"], nargs=-1),
-        click.Option(["--exporter"], type=click.Choice(("dynamo", "torchscript")), help="torch's exporter."),
-        click.Option(["--opset"], type=click.IntRange(min=1), help="Version of the operators."),
-        click.Option(["--save", "-o"], metavar="FILE", help="Write the model to this file."),
-    ),
-}
+_COMMANDS: Final = {name: _command(f"%{name}", verb.help, *verb.params) for name, verb in MAGICS.items()}
 """Name of a magic → its parameters and help."""
 _LINE: Final = re.compile(r"(?:^|\n)\s*(?:\w+\s*=\s*)?%{1,2}(onnx\w*)[ \t]+([^\n]*)$")
 
@@ -63,8 +49,7 @@ def add_magics(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell."""
     register: Any = shell.register_magic_function
     for name, command in _COMMANDS.items():
-        run = functools.partial(_export, shell) if name == EXPORT else functools.partial(_run, shell, MAGICS[name])
-        register(_documented(functools.partial(run, command), command), "cell" if name == EXPORT else "line", name)
+        register(_documented(functools.partial(_run, shell, MAGICS[name], command), command), "line", name)
     shell.set_hook("complete_command", _complete, re_key=_LINE.pattern)
 
 
@@ -72,15 +57,14 @@ def remove_magics(shell: InteractiveShell) -> None:
     """Undo `add_magics`."""
     for name in MAGICS:
         shell.magics_manager.magics["line"].pop(name, None)
-    shell.magics_manager.magics["cell"].pop(EXPORT, None)
     shell.strdispatchers["complete_command"].regexs.pop(re.compile(_LINE.pattern), None)
 
 
 def _documented(function: Callable[..., Any], command: click.Command) -> Callable[..., Any]:
     """Return a function whose docstring, shown by ``%onnx_summary?``, is the help of its command."""
 
-    def magic(line: str, cell: str | None = None) -> Any:
-        return function(line) if cell is None else function(line, cell)
+    def magic(line: str) -> Any:
+        return function(line)
 
     magic.__doc__ = _help(command)
     return magic
@@ -112,19 +96,12 @@ def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str)
     if values is None:
         return None
     name, code = values.pop("name"), values.pop("code")
-    variables = _run_script(shell, verb.build(into=name, **values), name, code=code)
-    if variables.get("failed"):
-        print(f"failed: {', '.join(printable(point.name) for point in variables['failed'])}")  # noqa: T201
-    return variables.get("view", variables.get(name or verb.result))
-
-
-def _run_script(shell: InteractiveShell, script: Script, name: str | None, *, code: bool) -> dict[str, Any]:
-    """Run a script and assign the variable of that name, or print it."""
     if name and not name.isidentifier():
         raise UsageError(f"--name {name!r} is not the name of a variable.")
+    script = verb.build(into=name, **values)
     if code:
         print(script.code())  # noqa: T201
-        return {}
+        return None
     try:
         with _progress() as progress:
             variables = script.run(shell.user_ns, progress)
@@ -134,7 +111,9 @@ def _run_script(shell: InteractiveShell, script: Script, name: str | None, *, co
         raise UsageError("interrupted; nothing was assigned.") from None
     if name:
         shell.user_ns[name] = variables[name]
-    return variables
+    if variables.get("failed"):
+        print(f"failed: {', '.join(printable(point.name) for point in variables['failed'])}")  # noqa: T201
+    return variables.get("view", variables.get(name or verb.result))
 
 
 def _progress() -> contextlib.AbstractContextManager[Progress]:
@@ -149,48 +128,6 @@ def _progress() -> contextlib.AbstractContextManager[Progress]:
 
     # an output cannot be taken back, only emptied
     return shown_progress(draw, lambda: output.update({"text/html": "", "text/plain": ""}, raw=True))
-
-
-# --- %%onnx_export ---------------------------------------------------------------------------------------------------
-
-
-def _export(shell: InteractiveShell, command: click.Command, line: str, cell: str) -> Any:
-    values = _parsed(shell, command, line)
-    if values is None:
-        return None
-    before, module = _last_expression(shell, cell)
-    name = values["name"]
-    script = Script({"model": name} if name else {})
-    keywords = [text.partition("=") for text in values["inputs"] if re.match(r"\w+=[^=]", text)]
-    args = tuple(Source(text) for text in values["inputs"] if not re.match(r"\w+=[^=]", text))
-    options = {key: values[key] for key in ("exporter", "opset") if values[key]}
-    if keywords:
-        options["kwargs"] = {key: Source(text) for key, _, text in keywords}
-    model = script.save(script.call("onnx_nb.export", Source("module"), args, **options, into="model"), values["save"])
-    source = f"{before}module = {module}\n"
-    if values["code"]:
-        imports, _, calls = script.code().partition("\n\n")
-        print(f"{imports}\n\n{source}{calls}")  # noqa: T201
-        return None
-    shell.user_ns.pop("module", None)
-    if not shell.run_cell(source, silent=False, store_history=False).success:
-        return None  # IPython has printed the traceback
-    return _run_script(shell, script, name, code=False).get(model)
-
-
-def _last_expression(shell: InteractiveShell, cell: str) -> tuple[str, str]:
-    """Return the code before the last expression of a cell, and that expression."""
-    plain = shell.transform_cell(cell)
-    try:
-        body = ast.parse(plain).body
-    except SyntaxError as error:
-        raise UsageError(f"line {error.lineno} of the cell: {error.msg}.") from error
-    if not body or not isinstance(body[-1], ast.Expr):
-        raise UsageError("the last line of the cell is no expression: end it with the module to export.")
-    last = body[-1].value
-    lines = plain.encode().splitlines(keepends=True)
-    begin = sum(map(len, lines[: last.lineno - 1])) + last.col_offset
-    return plain.encode()[:begin].decode(), f"({ast.get_source_segment(plain, last)})"
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

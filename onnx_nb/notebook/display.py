@@ -19,6 +19,8 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from IPython.core.interactiveshell import InteractiveShell
 
 logger = logging.getLogger(__name__)
@@ -31,13 +33,16 @@ SHOWN = (
 """Module and name of each class that `show_protos` displays; some were moved."""
 
 
-def show(result: Any, **traits: Any) -> Any:
-    """Show a model or a result: as a widget in a notebook, elsewhere as a page in the browser.
+def show(result: Any, args: Any = None, kwargs: Mapping[str, Any] | None = None, **traits: Any) -> Any:
+    """Show a model, a torch module or a result: as a widget in a notebook, elsewhere as a page in the browser.
 
     Parameters
     ----------
     result
-        Any `ModelLike`, or a result that can be displayed, such as a `Capture` or a `Comparison`.
+        Any `ModelLike`, or a result that can be displayed, such as a `Capture` or a `Comparison`; or a torch module,
+        which is exported. If ``forward`` or the export fails, what ran is shown, with a mark where it fails, and why.
+    args, kwargs
+        Arguments of a torch module, as for `record`.
     **traits
         Arguments of the widget, such as ``height``.
 
@@ -55,7 +60,14 @@ def show(result: Any, **traits: Any) -> Any:
     """
     from onnx_nb.widgets._hosts import in_marimo
 
+    if hasattr(result, "named_modules"):
+        from onnx_nb.analysis.pytorch.forward import forward_or_export
+
+        result = forward_or_export(result, args, kwargs)
+    elif args is not None or kwargs is not None:
+        raise TypeError(f"args and kwargs are those of a torch module, which a {type(result).__name__} is not.")
     widget = widget_of(result, **traits)
+    _show_still(result)
     if in_marimo() or (_shell() is not None and not _is_terminal()):
         return widget
     with contextlib.closing(widget):
@@ -77,10 +89,8 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
         panel = source._panel()  # noqa: SLF001 - of our results
         if panel is None:
             return {"text/plain": str(source), "text/html": still_html(source)}, {}
-        if not panel.shows_result and _shell() is not None:
-            from IPython.display import HTML, display
-
-            display(HTML(still_html(source)))
+        if _shell() is not None:
+            _show_still(source)
         output = widget_of(source)._repr_mimebundle_(include=include, exclude=exclude)
     except OnnxNbError as error:
         return {"text/plain": f"{type(error).__name__}: {error}"}, {}
@@ -89,6 +99,21 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
         return {"text/plain": f"onnx_nb could not show this: {type(error).__name__}: {error}"}, {}
     data, metadata = output if isinstance(output, tuple) else (output, {})
     return {**(data or {}), "text/plain": str(source)}, metadata
+
+
+def _show_still(result: Any) -> None:
+    """Display the still of a result that its widget does not show; print the result where there is no notebook."""
+    panel = result._panel() if isinstance(result, Displayed) else None  # noqa: SLF001 - of our results
+    if panel is None or panel.shows_result:
+        return
+    if _shell() is None or _is_terminal():
+        print(result)  # noqa: T201 - the page that opens does not say it
+        return
+    from IPython.display import HTML, display
+
+    from onnx_nb.drawing.html import still_html
+
+    display(HTML(still_html(result)))
 
 
 def widget_of(result: Any, **traits: Any) -> Any:
@@ -104,6 +129,9 @@ def widget_of(result: Any, **traits: Any) -> Any:
         return ipywidgets.HTML(still_html(source))
     module, name = panel.widget.split(".")
     widget = getattr(importlib.import_module(f"onnx_nb.widgets.{module}"), name)(*panel.arguments, **traits)
+    if panel.marks:
+        widget.graph.overlay(dict.fromkeys(panel.marks, "fails here"), label="forward")
+        widget.graph.selection = [{"kind": "node", "name": panel.marks[0]}]
     # marimo shows single widgets, not a box of several
     return widget.graph if in_marimo() and isinstance(widget, ipywidgets.Box) else widget
 

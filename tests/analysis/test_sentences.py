@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import onnx_nb
 from onnx_nb import OnnxNbError, types
+from onnx_nb.analysis.pytorch.forward import forward_or_export
 from onnx_nb.analysis.results import Displayed, StillTable
 from onnx_nb.analysis.view.inspection import select
 from onnx_nb.cli import document, record
@@ -219,6 +220,12 @@ def package() -> Any:
     return types.Package(Path("a<b>"), {"decoder": part, "<i>": part}, {})
 
 
+def forward() -> Any:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(4, 2)).eval()
+    return forward_or_export(net, torch.ones(1, 2))
+
+
 def _range(low: float = -1.0) -> Any:
     return types.Range("x", low, 1.0, -2.0, 2.0, 1.0, math.inf)
 
@@ -238,6 +245,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "Diff": lambda: onnx_nb.diff(model(0), model(1)),
     "Difference": lambda: onnx_nb.diff(model(0), model(1)).changes[0],
     "ExclusionCurve": lambda: types.ExclusionCurve((types.ExclusionStep("", (), math.inf, math.nan, math.nan),)),
+    "Forward": forward,
     "ExtractionPlan": lambda: onnx_nb.plan_extraction(model(0), ["x"], ["y"]),
     "Headroom": lambda: onnx_nb.headroom(onnx_nb.capture(model(0), {"x": np.ones(2, np.float32)})),
     "Memory": lambda: onnx_nb.costs(model(0)).memory,

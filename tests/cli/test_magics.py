@@ -186,53 +186,6 @@ def test_unloading_removes_magics_and_completion(shell: Any) -> None:
     assert "%onnx_extract one --inputs layers.0/relu:0" not in completed(shell, "%onnx_extract one --inputs lay")
 
 
-# --- %%onnx_export ---------------------------------------------------------------------------------------------------
-
-CELL = """import torch
-x = torch.ones(2, 3)
-torch.manual_seed(0)
-torch.nn.Sequential(torch.nn.Linear(3, 4),
-                    torch.nn.ReLU()).eval()
-"""
-
-
-def test_the_last_expression_of_a_cell_is_exported(shell: Any) -> None:
-    torch = pytest.importorskip("torch")
-    model = shell.run_cell_magic("onnx_export", "x --exporter torchscript --name net -o net.onnx", CELL)
-    assert shell.user_ns["net"] is model
-    feeds = {model.inputs[0].name: np.ones((2, 3), np.float32)}
-    (found,) = onnx_nb.run("net.onnx", feeds).values()
-    torch.manual_seed(0)
-    expected = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())(torch.ones(2, 3))
-    np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-5)
-
-
-def test_the_python_of_an_export_runs(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch")
-    shell.run_cell_magic("onnx_export", "x --exporter torchscript --code", CELL)
-    code = capsys.readouterr().out
-    assert "module = (torch.nn.Sequential(torch.nn.Linear(3, 4),\n" in code
-    assert "model = onnx_nb.export(module, (x,), exporter='torchscript')" in code
-    assert shell.run_cell(code).success
-    assert isinstance(shell.user_ns["model"], onnx_nb.Model)
-
-
-@pytest.mark.parametrize(
-    ("cell", "words"), [("x = 1\n", "no expression"), ("# x\n", "no expression"), ("import (\n", "line 1 of the cell")]
-)
-def test_a_cell_without_a_module_is_refused(shell: Any, cell: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        shell.run_cell_magic("onnx_export", "x", cell)
-
-
-def test_an_error_in_the_cell_is_reported_once_and_nothing_is_exported(
-    shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(onnx_nb, "export", lambda *_a, **_k: pytest.fail("it was exported"))
-    assert shell.run_cell_magic("onnx_export", "x", "1 / 0\n") is None
-    assert "ZeroDivisionError" in capsys.readouterr().out
-
-
 # --- bare protos -----------------------------------------------------------------------------------------------------
 
 WIDGET = "application/vnd.jupyter.widget-view+json"

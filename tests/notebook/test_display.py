@@ -277,6 +277,26 @@ def test_show_is_a_widget_in_a_notebook_and_a_page_elsewhere(monkeypatch: pytest
         InteractiveShell.clear_instance()
 
 
+def test_show_takes_a_torch_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(webbrowser, "open", lambda _uri: True)
+    sound = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 2)).eval()
+    wrong = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(4, 2)).eval()
+    assert "Gemm" in onnx_nb.show(sound, torch.ones(1, 2)).read_text()
+    assert capsys.readouterr().out == ""
+    onnx_nb.show(wrong, torch.ones(1, 2))
+    assert capsys.readouterr().out.startswith("forward of Sequential fails at linear of '1' (")
+    with pytest.raises(TypeError, match="those of a torch module"):
+        onnx_nb.show(onnx.parser.parse_model(BRANCHES), torch.ones(1))
+    InteractiveShell.instance()
+    try:
+        view = onnx_nb.show(wrong, torch.ones(1, 2))
+        assert view.graph.selection == [{"kind": "node", "name": "1.linear"}]
+        assert view.graph._colors().labels == ("fails here",)
+    finally:
+        InteractiveShell.clear_instance()
+
+
 def test_import_in_a_notebook_is_enough_for_a_model_to_show_itself() -> None:
     code = """
 from IPython.core.interactiveshell import InteractiveShell

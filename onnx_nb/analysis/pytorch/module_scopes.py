@@ -6,6 +6,7 @@ import functools
 import itertools
 import re
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -131,21 +132,33 @@ def source_of(node: onnx.NodeProto) -> str:
     if first is None:
         return ""
     user = (place for place in itertools.chain([first], places) if not any(part in place[0] for part in _LIBRARIES))
-    return _line_text(*next(user, first))
+    return line_text(*next(user, first))
 
 
-def running_line() -> str:
-    """Return the innermost running line outside torch and onnx_nb; empty if a click in the browser runs it."""
+def running_place() -> tuple[str, int] | None:
+    """Return file and number of the innermost running line outside torch and onnx_nb; None if a click runs it."""
     frame = sys._getframe(1)  # noqa: SLF001 (inspect.stack reads every source file)
     while frame is not None:
         file = frame.f_code.co_filename
         place = _place(file)
         if place is _WIDGETS:
-            return ""  # the lines beyond are not user code
+            return None  # the lines beyond are not user code
         if place is not _LIBRARIES:
-            return _line_text(file, frame.f_lineno)
+            return file, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    return None
+
+
+def running_line() -> str:
+    """Return `running_place` as a text; empty if there is none."""
+    place = running_place()
+    return line_text(*place) if place else ""
+
+
+def raising_lines(error: BaseException) -> list[tuple[str, int]]:
+    """Return the lines outside torch and onnx_nb through which an error came, the innermost first."""
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return [line for line in reversed(lines) if _place(line[0]) is None]
 
 
 @functools.lru_cache(1024)
@@ -155,5 +168,6 @@ def _place(file: str) -> object:
     return _WIDGETS if _WIDGETS in file else _LIBRARIES if any(part in file for part in _LIBRARIES) else None
 
 
-def _line_text(file: str, line: int | str) -> str:
+def line_text(file: str, line: int | str) -> str:
+    """Return a line as a text: its cell or the name of its file, and its number."""
     return f"{results.cell_name(file) or file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"

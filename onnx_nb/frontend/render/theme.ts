@@ -234,10 +234,11 @@ export function createRamp(dark: boolean): Ramp {
 const LABELS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b8a000", "#7a6fd0"];
 /** Label of scopes whose nodes have different ones, as `analysis/view/overlays.py` names it. */
 const MIXED_LABEL = "several";
-/** Labels of `analysis/view/overlays.py` with a color of their own. */
+/** Labels of `analysis/view/overlays.py` and `notebook/display.py` with a color of their own. */
 const OWN_COLORS: Readonly<Record<string, string>> = {
   [MIXED_LABEL]: "#87919c",
   "begins here": "#c62828",
+  "fails here": "#c62828",
   "NaN or Inf": "#f3aaa5",
   finite: "#87919c",
 };

@@ -287,8 +287,9 @@ def onnx_domains() -> frozenset[str]:
 
 @functools.cache
 def known_domains() -> frozenset[str]:
-    """Return the domains that onnx and onnxruntime define operators for."""
-    return onnx_domains() | _RUNTIME_DOMAINS | {"com.microsoft.experimental", "com.microsoft.dml", "org.pytorch.aten"}
+    """Return the domains that onnx, onnxruntime and torch define operators for."""
+    more = {"com.microsoft.experimental", "com.microsoft.dml", "org.pytorch.aten", "torch"}
+    return onnx_domains() | _RUNTIME_DOMAINS | more
 
 
 @functools.lru_cache(maxsize=8192)
