@@ -22,7 +22,7 @@ from typing import Any, Final
 import nbformat
 
 from notebooks.navigation import HERE, Stop, course
-from notebooks.translation import WORDS, blocks
+from notebooks.translation import WORDS, all_words, blocks
 
 WAYS: Final = {
     "Deploy something today": ("00", "01", "02", "03", "03b", "07", "10", "11"),
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     target, store = chosen.folder / "index.ipynb", chosen.folder / WORDS
     index, stops = nbformat.read(target, as_version=4), course(chosen.folder)[1:]
-    words: dict[str, str] = json.loads(store.read_text(encoding="utf-8"))
+    words = all_words(chosen.folder)
     before = [cell.source for cell in index.cells]
     written(index, stops, words)
     rows = {term.row(words): term.chinese_row(words) for term in terms(stops)}
@@ -159,7 +159,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{place}: {'old, run: python -m notebooks.contents' if chosen.check else 'written'}")
     if old and not chosen.check:
         target.write_text(nbformat.writes(index) + "\n", encoding="utf-8")
-        store.write_text(json.dumps({**words, **rows}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        own = json.loads(store.read_text(encoding="utf-8"))
+        store.write_text(json.dumps({**own, **rows}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return 1 if chosen.check and old else 0
 
 

@@ -133,8 +133,30 @@ def written(folder: Path, address: str) -> dict[Path, str]:
 
 
 def translation_links(path: Path) -> str:
-    """Return the line that leads from `index.zh.ipynb` to `index.ipynb`."""
-    return f"[English]({path.stem.split('.')[0]}.ipynb)"
+    """Return the line that leads from a notebook in Chinese to its neighbors in Chinese, and to the English one."""
+    own = path.with_name(f"{path.stem.split('.')[0]}.ipynb")
+    english = f"[English]({own.name})"
+    if own.stem == "index":
+        return english
+    paths = [stop.path for stop in course(path.parent) if translation_of(stop.path).exists()]
+    place = paths.index(own)
+    before, after = (
+        [(re.search(r"(?m)^# (.+)", translation_of(one).read_text(encoding="utf-8")), one) for one in those]
+        for those in (paths[max(place - 1, 0) : place], paths[place + 1 : place + 2])
+    )
+    return " · ".join(
+        (
+            *(f"[← {title[1]}]({one.stem}.zh.ipynb)" for title, one in before if title),
+            "[课程地图](index.zh.ipynb)",
+            *(f"[{title[1]} →]({one.stem}.zh.ipynb)" for title, one in after if title),
+            english,
+        )
+    )
+
+
+def translation_of(path: Path) -> Path:
+    """Return the file with the texts of a notebook in Chinese."""
+    return path.parent / "zh" / f"{path.stem}.md"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,7 +16,7 @@ import nbformat
 import pytest
 
 from notebooks import contents, translation
-from notebooks.navigation import COLAB_CELL, LINKS, course, main
+from notebooks.navigation import COLAB_CELL, LINKS, Stop, course, main, translation_of
 from tests.saved_outputs import (
     PLAIN,
     PLAIN_SUMMARY,
@@ -281,6 +281,28 @@ def test_each_translation_is_chinese_and_keeps_code_and_links() -> None:
     words = json.loads((ROOT / "notebooks" / translation.WORDS).read_text(encoding="utf-8"))
     assert [block for block, chinese in words.items() if not re.search(r"[\u4e00-\u9fff]", chinese)] == []
     assert [block for block, chinese in words.items() if marks(block) != marks(chinese)] == []
+
+
+CHINESE = [stop for stop in course()[1:] if translation_of(stop.path).exists()]
+
+
+@pytest.mark.parametrize("stop", CHINESE, ids=lambda stop: stop.number)
+def test_a_chinese_lesson_is_the_english_one_in_other_words(stop: Stop) -> None:
+    english, chinese = read(stop.path).cells, read(stop.path.with_suffix(".zh.ipynb")).cells
+    assert [(cell.id, cell.cell_type) for cell in chinese] == [(cell.id, cell.cell_type) for cell in english]
+    for one, other in zip(english, chinese, strict=True):
+        if one.cell_type == "code":
+            assert (one.source, one.outputs) == (other.source, other.outputs)
+            continue
+        assert FENCES.findall(one.source) == FENCES.findall(other.source), one.id
+        texts = [FENCES.sub("", cell.source) for cell in (one, other)]
+        assert marks(texts[0]) == marks(texts[1].replace(".zh.ipynb", ".ipynb")), one.id
+        assert re.search(r"[\u4e00-\u9fff]", texts[1]) or not re.search(r"[A-Za-z]{2}", texts[0]), one.id
+        words = re.sub(r"`[^`\n]+`|\]\([^)]+\)|<[^>]+>|\"[^\"\n]+\"|“[^”]+”|\*[^*\n]+\*", "", texts[1])
+        assert re.findall(r"(?:\b[A-Za-z][a-z']*[ ,;]+){6,}", words) == [], one.id
+
+
+FENCES = re.compile(r"(?ms)^```python\n.*?^```$")
 
 
 def marks(text: str) -> list[str]:
