@@ -81,13 +81,14 @@ def links(stops: list[Stop], place: int) -> str:
     before, after = stops[max(place - 1, 0) : place], stops[place + 1 : place + 2]
     own = stops[place].path
     map_of_all = [stop for stop in stops[:1] if stop.path.stem == "index" and stop not in (*before, stops[place])]
-    translated = [own.with_suffix(".zh.ipynb")] if own.with_suffix(".zh.ipynb").exists() else []
+    translated = [f"zh/{own.name}"] if translation_of(own).exists() else []
+    translated += [f"{own.stem}.zh.ipynb"] if own.with_suffix(".zh.ipynb").exists() else []
     return " · ".join(
         (
             *(f"[← {stop.name}]({stop.path.name})" for stop in before),
             *(f"[{stop.name}]({stop.path.name})" for stop in map_of_all),
             *(f"[{stop.name} →]({stop.path.name})" for stop in after),
-            *(f"[简体中文]({path.name})" for path in translated),
+            *(f"[简体中文]({path})" for path in translated),
         )
     )
 
@@ -125,7 +126,7 @@ def written(folder: Path, address: str) -> dict[Path, str]:
     """Return the text of each notebook with its links as they should be."""
     stops = course(folder)
     lines = {stop.path: links(stops, place) for place, stop in enumerate(stops)}
-    lines |= {path: translation_links(path) for path in sorted(folder.glob("*.zh.ipynb"))}
+    lines |= dict.fromkeys(folder.glob("index.zh.ipynb"), "[English](index.ipynb)")
     return {
         path: nbformat.writes(navigated(nbformat.read(path, as_version=4), path.name, own, address)) + "\n"
         for path, own in lines.items()
@@ -133,23 +134,19 @@ def written(folder: Path, address: str) -> dict[Path, str]:
 
 
 def translation_links(path: Path) -> str:
-    """Return the line that leads from a notebook in Chinese to its neighbors in Chinese, and to the English one."""
-    own = path.with_name(f"{path.stem.split('.')[0]}.ipynb")
-    english = f"[English]({own.name})"
-    if own.stem == "index":
-        return english
-    paths = [stop.path for stop in course(path.parent) if translation_of(stop.path).exists()]
-    place = paths.index(own)
+    """Return the line that leads from a lesson in Chinese, in the folder zh, to its neighbors and to English."""
+    paths = [stop.path for stop in course(path.parent.parent) if translation_of(stop.path).exists()]
+    place = [one.name for one in paths].index(path.name)
     before, after = (
-        [(re.search(r"(?m)^# (.+)", translation_of(one).read_text(encoding="utf-8")), one) for one in those]
+        [(re.search(r"(?m)^# (.+)", translation_of(one).read_text(encoding="utf-8")), one.name) for one in those]
         for those in (paths[max(place - 1, 0) : place], paths[place + 1 : place + 2])
     )
     return " · ".join(
         (
-            *(f"[← {title[1]}]({one.stem}.zh.ipynb)" for title, one in before if title),
-            "[课程地图](index.zh.ipynb)",
-            *(f"[{title[1]} →]({one.stem}.zh.ipynb)" for title, one in after if title),
-            english,
+            *(f"[← {title[1]}]({name})" for title, name in before if title),
+            "[课程地图](../index.zh.ipynb)",
+            *(f"[{title[1]} →]({name})" for title, name in after if title),
+            f"[English](../{path.name})",
         )
     )
 

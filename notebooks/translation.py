@@ -1,4 +1,4 @@
-"""Write the course in Chinese: the index, with every heading and box (`index.zh.ipynb`), and lessons (`NN-….zh.ipynb`).
+"""Write the course in Chinese: the index, with every heading and box (`index.zh.ipynb`), and lessons (`zh/NN-….ipynb`).
 
     python -m notebooks.translation                writes them, and names what is not translated, or is old
     python -m notebooks.translation --check        writes nothing, and ends with 1 if there is anything
@@ -7,8 +7,8 @@
 `zh.json` maps each English block of the index (a heading, paragraph, item, row or box, on one line) to its translation.
 `zh/NN-….md` has the text cells of a lesson: each begins with the cell's name and a number for the English text that was
 translated. Code stays as it is: ``⟦1⟧`` stands for the first fenced block of Python in the cell, and code cells and
-outputs are those of the English lesson. The lessons lie beside the English ones, so that their imports, files and links
-are the same. A text that changes in a lesson is old here until somebody has looked at its translation.
+outputs are those of the English lesson; a cell in front of them goes to its folder, where its modules and files are. A
+text that changes in a lesson is old here until somebody has looked at its translation.
 """
 
 from __future__ import annotations
@@ -36,6 +36,14 @@ FENCE: Final = re.compile(r"(?ms)^```python\n.*?^```$")
 MARK: Final = re.compile(r"(?m)^<!-- (\S+) ([0-9a-f]{8}) -->\n")
 """The line above each translated cell: its name, and a number for its English text."""
 CHINESE: Final = re.compile(r"[\u4e00-\u9fff]")
+RELATIVE: Final = re.compile(r"\]\((?!\w+:|[#/])([^()#\s]+)((?:#[^()\s]*)?\))")
+"""The target of a link to a file."""
+FOLDER_CELL: Final = "folder-of-the-course"
+FOLDER: Final = """\
+import os
+
+if os.path.basename(os.getcwd()) == "zh":  # 课程的模块和文件在上一级文件夹
+    os.chdir("..")"""
 NEW: Final = "00000000"
 """The number of a text that nobody has translated."""
 
@@ -112,15 +120,28 @@ def complaints(stop: Stop) -> list[str]:
     return [f"{translation_of(stop.path).name}: {problem}" for problem in problems]
 
 
-def lesson(stop: Stop, line: str, names: frozenset[str]) -> Any:
-    """Return a lesson in Chinese; ``names`` are the notebooks that links lead to in Chinese."""
+def lesson(stop: Stop) -> Any:
+    """Return a lesson in Chinese."""
     notebook, texts = nbformat.read(stop.path, as_version=4), texts_of(stop)
+
+    def target(match: re.Match[str]) -> str:
+        path, rest = match.groups()
+        if path == "index.ipynb":
+            return f"](../index.zh.ipynb{rest}"
+        return match[0] if translation_of(stop.path.parent / path).exists() else f"](../{path}{rest}"
+
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            text = with_code(texts[cell.id][1], cell.source)
-            cell.source = re.sub(r"\]\(([^()#\s]+)\.ipynb", lambda m: f"]({m[1]}{'.zh' * (m[1] in names)}.ipynb", text)
+            cell.source = RELATIVE.sub(target, with_code(texts[cell.id][1], cell.source))
+    look = {"jupyter": {"source_hidden": True}}
+    notebook.cells.insert(1, nbformat.v4.new_code_cell(FOLDER, id=FOLDER_CELL, metadata=look))
     notebook.metadata.pop("onnx_nb_run", None)
-    return navigated(notebook, f"{stop.path.stem}.zh.ipynb", line, repository())
+    return navigated(notebook, f"zh/{stop.path.name}", translation_links(chinese(stop)), repository())
+
+
+def chinese(stop: Stop) -> Path:
+    """Return the path of a lesson in Chinese."""
+    return stop.path.parent / "zh" / stop.path.name
 
 
 def all_words(folder: Path) -> dict[str, str]:
@@ -160,11 +181,12 @@ def translated(folder: Path, words: dict[str, str]) -> tuple[Any, list[str], lis
         cells = nbformat.read(stop.path, as_version=4).cells
         title, *others = [block for cell in cells if cell.cell_type == "markdown" for block in outline_of(cell.source)]
         own += [] if translation_of(stop.path).exists() else [title, *others]
-        parts.append(f"### [{put(title).removeprefix('# ')}]({stop.path.name})")
+        link = f"zh/{stop.path.name}" if translation_of(stop.path).exists() else stop.path.name
+        parts.append(f"### [{put(title).removeprefix('# ')}]({link})")
         parts += [f"**{put(each).lstrip('# ')}**" if HEADING.match(each) else put(each) for each in others]
     index.cells.append(nbformat.v4.new_markdown_cell("\n\n".join(parts), id="index-outline"))
     path = folder / TARGET
-    return navigated(index, path.name, translation_links(path), repository()), list(needed), own
+    return navigated(index, path.name, "[English](index.ipynb)", repository()), list(needed), own
 
 
 def joined(lines: list[str]) -> str:
@@ -192,13 +214,11 @@ def main(arguments: list[str] | None = None) -> int:
     missing = [f"not translated: {block}" for block in needed if not words.get(block)]
     texts = {folder / TARGET: nbformat.writes(index) + "\n"}
     stops = [stop for stop in course(folder)[1:] if translation_of(stop.path).exists()]
-    names = frozenset(stop.path.stem for stop in stops) | {"index"}
     for stop in stops:
         problems = complaints(stop)
         missing += problems
-        path = stop.path.with_suffix(".zh.ipynb")
         if not problems:
-            texts[path] = nbformat.writes(lesson(stop, translation_links(path), names)) + "\n"
+            texts[chinese(stop)] = nbformat.writes(lesson(stop)) + "\n"
     old = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if not chosen.check:
         kept = {block: words.get(block, "") for block in own if is_wording(block)}
