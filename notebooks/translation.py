@@ -132,7 +132,7 @@ def lesson(stop: Stop) -> Any:
 
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = RELATIVE.sub(target, with_code(texts[cell.id][1], cell.source))
+            cell.source = with_code(RELATIVE.sub(target, texts[cell.id][1]), cell.source)
     look = {"jupyter": {"source_hidden": True}}
     notebook.cells.insert(1, nbformat.v4.new_code_cell(FOLDER, id=FOLDER_CELL, metadata=look))
     notebook.metadata.pop("onnx_nb_run", None)
