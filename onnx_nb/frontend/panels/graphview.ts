@@ -66,7 +66,7 @@ export interface GraphOptions {
 }
 
 /** Pixels of a notebook's window that the bars, the summary of the model and a short cell take. */
-const MARGIN = 330;
+const MARGIN = 356;
 
 /** Handle for tests and tools, `onnxNb` at the root element. */
 export class GraphView {
@@ -213,7 +213,8 @@ export class GraphView {
       onDoubleClick: (target, at) => {
         const shape = shapeEdit(this.#view, target);
         if (target.kind === "scope") this.dispatch({ type: "toggle", scope: target.id });
-        else if (shape !== undefined) this.#openMenu(at, "Shape", [shape]);
+        else if (shape !== undefined) this.#openMenu(at, `Shape of ${describe(this.columns, target).title}`, [shape]);
+        else if (target.kind === "tensor") this.#view.announce("Only an input of the model has a shape to change");
       },
       maxBlockingMs,
       // after edits both graphs show what differs

@@ -178,8 +178,8 @@ function captureAll({ host, state, dispatch }: ViewContext, signal: AbortSignal)
 /** Returns the number of a target in the overlay; for a tensor the number of its producer, null without one. */
 function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): Fact | null {
   const { label, reduce } = overlay.data;
-  if (kind === "scope")
-    return [elide(`${label || "value"} (${reduce})`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
+  const word = reduce === "sum" ? "" : ` (${reduce})`; // the sum over a scope is its own number
+  if (kind === "scope") return [elide(`${label || "value"}${word}`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
   const node = kind === "node" ? id : columns.producer[id];
   if (node < 0) return null;
   return [elide(label || "value", 40), overlay.say(overlay.number(BOX.NODE, node))];
@@ -199,7 +199,7 @@ function overview(columns: Columns): Node[] {
     ["IR version", String(meta.ir_version)],
   ];
   return [
-    heading("model", meta.name || "model"),
+    el("h4", "Model"), // the bar above has its name
     facts(rows),
     list("inputs", columns.graphInputs, (value) => tensorRow(columns, value)),
     list("outputs", columns.graphOutputs, (value) => tensorRow(columns, value)),
