@@ -474,6 +474,8 @@ export class GraphView {
       ...(isAlike && camera && open && { open, initialView: { camera } }),
     };
     this.submodel = new GraphView(inner, submodel.columns, page, options, signal);
+    const isBelow = this.#root.classList.contains("onnx-nb-narrow");
+    if (isBelow && this.viewport.hasFocus) this.submodel.viewport.focus(); // or it would stay on what scrolls away
     this.#pane.querySelector(".onnx-nb-edits")?.scrollTo?.(0, Number.MAX_SAFE_INTEGER); // to the latest
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
     const { inputs, outputs } = submodel.boundary;

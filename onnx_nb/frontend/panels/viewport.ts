@@ -16,7 +16,7 @@ import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
 import { type Saving, type State, selectionOf } from "../scene/state.ts";
-import { el, elide, on, onAbort, onResize, placeTooltip } from "../ui/dom.ts";
+import { el, elide, hasFocus, on, onAbort, onResize, placeTooltip } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
 import { savePicture, snapshot } from "./export.ts";
@@ -441,6 +441,10 @@ export class Viewport {
   zoomBy(factor: number): void {
     const { view } = this.#control;
     this.#zoom(factor, view.w / 2, view.h / 2);
+  }
+
+  get hasFocus(): boolean {
+    return hasFocus(this.#canvas);
   }
 
   focus(): void {
