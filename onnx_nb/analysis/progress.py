@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 Progress = Callable[[float, str], None]
@@ -10,6 +12,10 @@ Progress = Callable[[float, str], None]
 
 _CALLS: Final = 200
 """Maximum number of calls of a callback for work that is counted in bytes."""
+_PATIENCE, _EVERY = 0.3, 0.2
+"""Seconds before the progress is drawn, and between two drawings."""
+bar: Callable[[], contextlib.AbstractContextManager[Progress | None]] = contextlib.nullcontext
+"""Return the progress bar of a cell; ``onnx_nb/__init__.py`` sets it."""
 
 
 def stage(progress: Progress | None, begin: float, end: float) -> Progress | None:
@@ -55,3 +61,26 @@ def count_of(feeds: Any) -> int | None:
     if isinstance(feeds, list | tuple):
         return len(feeds) if feeds and all(isinstance(feed, Mapping) for feed in feeds) else 1
     return None
+
+
+@contextlib.contextmanager
+def shown_progress(draw: Progress, erase: Callable[[], None]) -> Iterator[Progress]:
+    """Return a callback whose last report a thread draws, since a step may be silent for long; erase at the end."""
+    latest: list[Any] = [0.0, "starting"]
+    end = threading.Event()
+
+    def watch() -> None:
+        wait = _PATIENCE
+        while not end.wait(wait):
+            draw(*latest)
+            wait = _EVERY
+        if wait == _EVERY:
+            erase()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield lambda *report: latest.__setitem__(slice(None), report)
+    finally:
+        end.set()
+        thread.join()

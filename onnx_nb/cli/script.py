@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from onnx_nb.analysis.progress import Progress, stage
 
 _MODULES: Final = ("onnx_nb", "pathlib")
-_PATIENCE, _EVERY = 0.3, 0.1
-"""Seconds before the progress is drawn, and between two drawings."""
 
 
 class Source(str):
@@ -89,21 +85,3 @@ def _value(argument: Any, scope: Mapping[str, Any]) -> Any:
         return argument
     modules = {name: importlib.import_module(name) for name in _MODULES if f"{name}." in argument}
     return eval(argument, modules, scope)  # noqa: S307 (ours, or what a person wrote into a cell)
-
-
-@contextlib.contextmanager
-def shown_progress(draw: Progress, erase: Callable[[], None]) -> Iterator[Progress]:
-    """Return a callback that draws at most every tenth of a second, and erase at the end what was drawn."""
-    start = last = time.monotonic() + _PATIENCE - _EVERY
-
-    def report(fraction: float, what: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _EVERY:
-            last = time.monotonic()
-            draw(fraction, what)
-
-    try:
-        yield report
-    finally:
-        if last != start:
-            erase()

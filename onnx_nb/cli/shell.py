@@ -20,7 +20,7 @@ import click
 
 import onnx_nb
 from onnx_nb.analysis.errors import ModelFileError, OnnxNbError, SimplificationError
-from onnx_nb.cli.script import shown_progress
+from onnx_nb.analysis.progress import shown_progress
 from onnx_nb.cli.verbs import MODEL, RUN, VERBS, Verb, fail_option
 
 if TYPE_CHECKING:

@@ -7,15 +7,20 @@ Foreign classes are registered by name, so nothing is imported before the first 
 from __future__ import annotations
 
 import contextlib
+import html
 import importlib
+import itertools
 import logging
 import sys
 import tempfile
+import threading
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.progress import Progress, shown_progress
 from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_outermost = threading.Lock()
+"""Held by the work whose progress is drawn."""
 SHOWN = (
     *[("onnx.onnx_ml_pb2", f"{name}Proto") for name in ("Model", "Graph", "Function", "Node", "Tensor")],
     *[(module, "Model") for module in ("onnx_ir", "onnx_ir._core")],
@@ -163,8 +170,6 @@ def _model_around(proto: Any) -> Any:
 
 def _tensor_bundle(proto: Any) -> dict[str, Any]:
     """Return the text and the table of a bare ``onnx.TensorProto``: its type, its statistics and some of its values."""
-    import html
-
     import numpy as np
 
     from onnx_nb.analysis.formatting import bytes_text, number_text, printable, quoted, shape_text
@@ -186,6 +191,28 @@ def _tensor_bundle(proto: Any) -> dict[str, Any]:
     return {"text/plain": f"{title}\n{text}", "text/html": page}
 
 
+@contextlib.contextmanager
+def cell_progress() -> Iterator[Progress | None]:
+    """Return a callback that draws a bar below the cell that runs; none elsewhere, nor within other work."""
+    is_inner = _outermost.locked() or threading.current_thread() is not threading.main_thread()
+    if is_inner or not hasattr(_shell(), "kernel") or sys.platform == "emscripten":  # which starts no threads
+        yield None
+        return
+    from IPython.display import DisplayHandle
+
+    output: Any = DisplayHandle()
+    calls = itertools.count()
+
+    def draw(fraction: float, what: str) -> None:
+        content = {"text/plain": f"{fraction:4.0%}  {what}"}
+        content["text/html"] = f'<progress max="1" value="{fraction:.3f}"></progress> {html.escape(what)}'
+        (output.update if next(calls) else output.display)(content, raw=True)
+
+    # an output cannot be taken back, only emptied
+    with _outermost, shown_progress(draw, lambda: output.update({"text/html": "", "text/plain": ""}, raw=True)) as tell:
+        yield tell
+
+
 def _loaded(result: Any) -> Any:
     """Return a model or a result unchanged, and anything else as a `Model`."""
     from onnx_nb.analysis.model.model import load
@@ -194,11 +221,7 @@ def _loaded(result: Any) -> Any:
 
 
 def _shell() -> Any:
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    return get_ipython()
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
 def _is_terminal() -> bool:
