@@ -154,10 +154,10 @@ describe("the shape of an input", () => {
     canvas().focus();
     const said = (): string => root.querySelector(".onnx-nb-live")?.textContent ?? "";
     key("F2");
-    expect(said()).toContain("Select an input first");
+    expect(said()).toBe("Nothing is selected");
     select(target("tensor", "y"));
     key("F2");
-    expect(said()).toContain("Only an input");
+    expect(said()).toContain("Only the shape of an input");
     expect(menu()).toBeNull();
   });
 });

@@ -11,19 +11,13 @@ const CHIPS = 12;
 const NAMES = { few: 46, many: 28 };
 const MAX_LONG_CHIPS = 4;
 /** Words for the fields that a step changed. */
-const STEPS: Readonly<Record<string, string>> = {
-  open: "scopes",
-  others: "selection",
-  overlay: "color",
-  direction: "turn",
-  bookmarks: "bookmark",
-};
+const STEPS: Readonly<Record<string, string>> = { open: "scopes", others: "selection", overlay: "color" };
 
 /** @param cancel stops the work in the kernel */
 export function createExtractBar({ columns, host, dispatch, signal }: ViewContext, cancel: () => void): Panel {
   const next = fillings(signal);
   const chips = el("div.onnx-nb-chips");
-  const message = el("span.onnx-nb-say.onnx-nb-dim");
+  const message = el("span.onnx-nb-say.onnx-nb-dim.onnx-nb-ellipsis");
   const add = button("Add it", () => choose(completeInputs(lastState)), signal, { title: "Add the suggested inputs" });
   const instead = button("", () => choose(lastState?.plan?.alternative ?? []), signal);
   const undo = button("Undo", () => dispatch({ type: "undo" }), signal, { title: "Ctrl+Z" });
@@ -107,7 +101,7 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       const isOfCut = last?.boundary !== undefined || last?.submodel !== undefined;
       clear.hidden = boundary.inputs.length === 0 && boundary.outputs.length === 0;
       undo.hidden = last === undefined || (clear.hidden && !isOfCut);
-      undo.textContent = isOfCut ? "Undo" : `Undo: ${STEPS[Object.keys(last ?? {})[0]] ?? ""}`;
+      undo.textContent = isOfCut ? "Undo" : `Undo: ${STEPS[Object.keys(last ?? {})[0]] ?? "view"}`;
       extract.disabled = !host.live || boundary.outputs.length === 0 || busy !== null || missing.length > 0;
       extract.title = extract.disabled && busy === null ? text : "Extract this part as a model of its own (x)";
     },

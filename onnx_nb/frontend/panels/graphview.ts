@@ -214,7 +214,7 @@ export class GraphView {
         const shape = shapeEdit(this.#view, target);
         if (target.kind === "scope") this.dispatch({ type: "toggle", scope: target.id });
         else if (shape !== undefined) this.#openMenu(at, `Shape of ${describe(this.columns, target).title}`, [shape]);
-        else if (target.kind === "tensor") this.#view.announce("Only an input of the model has a shape to change");
+        else if (target.kind === "tensor") this.#view.announce("Only the shape of an input can change");
       },
       maxBlockingMs,
       // after edits both graphs show what differs
@@ -474,7 +474,7 @@ export class GraphView {
       ...(isAlike && camera && open && { open, initialView: { camera } }),
     };
     this.submodel = new GraphView(inner, submodel.columns, page, options, signal);
-    const isBelow = this.#root.classList.contains("onnx-nb-narrow");
+    const isBelow = this.#root.matches(".onnx-nb-narrow");
     if (isBelow && this.viewport.hasFocus) this.submodel.viewport.focus(); // or it would stay on what scrolls away
     this.#pane.querySelector(".onnx-nb-edits")?.scrollTo?.(0, Number.MAX_SAFE_INTEGER); // to the latest
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph

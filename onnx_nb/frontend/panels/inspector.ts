@@ -158,7 +158,7 @@ function traces({ columns, dispatch }: ViewContext, target: Target, signal: Abor
 }
 
 const CAPTURE = "Run the model and see every value in it";
-const PROFILE = "Run the model as in production, and color its nodes by the time they take";
+const PROFILE = "Measure the model, and color its nodes by their time";
 const SIMPLIFY = "Remove what computes nothing, and verify that the rest computes the same";
 
 function captureAll({ host, state, dispatch }: ViewContext, signal: AbortSignal): Node {
@@ -203,7 +203,7 @@ function overview(columns: Columns): Node[] {
     facts(rows),
     list("inputs", columns.graphInputs, (value) => tensorRow(columns, value)),
     list("outputs", columns.graphOutputs, (value) => tensorRow(columns, value)),
-    el("p.onnx-nb-dim", "Click a box to inspect it, an arrow to choose its tensor. Press ? for keys."),
+    el("p.onnx-nb-dim", "Click a box or an arrow to inspect it. Press ? for keys."),
   ];
 }
 

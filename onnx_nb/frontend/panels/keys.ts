@@ -17,7 +17,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["Ctrl+C", "copy the names of all that is selected"],
   ["right click · Menu, Shift+F10", "all that can be done with it; with Shift the menu of the browser"],
   ["double click, Enter, e", "expand or collapse the scope"],
-  ["double click, F2", "change the shape of the input, where it is written"],
+  ["double click, F2", "change the shape of an input"],
   ["Shift+E  Shift+C", "expand all, collapse all"],
   ["drag · Ctrl+wheel · pinch", "move · zoom"],
   ["wheel", "zoom, once the graph has been clicked"],
@@ -112,10 +112,10 @@ export function listenKeys(
     if (scope >= 0) dispatch({ type: "toggle", scope });
   };
 
-  const openMenu = (): void => {
+  const onSelection = (act: (target: Target) => void) => (): void => {
     const { selection } = state();
     if (selection === null) announce("Nothing is selected");
-    else viewport.openMenu(selection);
+    else act(selection);
   };
   const keys: Readonly<Record<string, (event: KeyboardEvent) => void>> = {
     i: () => end("input"),
@@ -148,12 +148,8 @@ export function listenKeys(
     "=": () => viewport.zoomBy(1.25),
     "-": () => viewport.zoomBy(0.8),
     "−": () => viewport.zoomBy(0.8),
-    ContextMenu: openMenu,
-    F2: () => {
-      const { selection } = state();
-      if (selection?.kind === "tensor") viewport.activate(selection);
-      else announce("Select an input first, to change its shape");
-    },
+    ContextMenu: onSelection((target) => viewport.openMenu(target)),
+    F2: onSelection((target) => viewport.activate(target)),
     ArrowUp: (event) => step("up", event.shiftKey),
     ArrowDown: (event) => step("down", event.shiftKey),
     ArrowLeft: () => step("left", false),

@@ -528,12 +528,12 @@ export class Viewport {
 
   /** Returns where in the window a field covers the label of a tensor; null if the label is not in view. */
   #labelOf(target: Target): cameras.Point | null {
-    const [edge] = target.kind === "tensor" ? (this.scene?.edgesOf(target.id) ?? []) : [];
-    if (this.scene === null || edge === undefined) return null;
+    if (this.scene === null || target.kind !== "tensor") return null;
     const { camera, view } = this.#control;
     const { labelX, labelY } = this.scene.edges;
+    const [edge] = this.scene.edgesOf(target.id);
     const at = cameras.toScreen(camera, labelX[edge], labelY[edge]);
-    // NaN without a label: no comparison holds
+    // NaN without an edge or a label: no comparison holds
     const isInView = at.x > 0 && at.y > 0 && at.x < view.w && at.y < view.h;
     return isInView ? this.#inWindow(at.x - FIELD.left, at.y - FIELD.middle) : null;
   }

@@ -133,7 +133,7 @@ export function openMenu(
       if (text !== null && text !== "" && text !== value) entry.act(text);
     };
     const field = textField(name, value, enter, signal, { placeholder: hint, title: entry.title });
-    field.size = Math.min(48, Math.max(14, value.length + 4, hint.length));
+    field.size = Math.min(48, value.length + 12);
     fill("dialog", [field, el("span.onnx-nb-dim", entry.title)], field);
     field.select();
   };
