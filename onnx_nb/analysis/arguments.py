@@ -83,17 +83,15 @@ def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
             counterparts = (use for use in uses if use.partition("=")[0] in parameters)
             hint = next((f"Use {use}." for use in counterparts), closest_text(unknown, parameters))
             hint = hint or f"Its arguments are {', '.join(parameters)}."
-            msg = f"{function.__name__}() has no argument {unknown!r}. {hint}"
-            raise TypeError(msg)
+            raise TypeError(f"{function.__name__}() has no argument {unknown!r}. {hint}")
         for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
             kind, default = kinds.get(name), parameters[name].default if name in parameters else None
             if kind is not None and value is not default and not kind[1](value):
                 words = f"{kind[0]} or None" if default is None else kind[0]
-                msg = f"{function.__name__}() takes {name} as {words}, not {_described(value)}."
-                raise TypeError(msg)
+                raise TypeError(f"{function.__name__}() takes {name} as {words}, not {_described(value)}.")
         if "progress" not in parameters or kwargs.get("progress") is not None:
             return function(*args, **kwargs)
-        with progress.bar() as kwargs["progress"]:
+        with progress.bars[-1]() as kwargs["progress"]:
             return function(*args, **kwargs)
 
     return checked

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-from onnx_nb.analysis.progress import Progress, stage
 
 _MODULES: Final = ("onnx_nb", "pathlib")
 
@@ -62,16 +59,13 @@ class Script:
         imports = [f"import {name}" for name in _MODULES if any(f"{name}." in line for line in lines)]
         return "\n".join([*imports, "", *lines])
 
-    def run(self, variables: Mapping[str, Any] | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    def run(self, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Run the calls; return their results by variable."""
         scope: dict[str, Any] = {**(variables or {})}
         results: dict[str, Any] = {}
-        for at, call in enumerate(self.calls):
-            function = _value(Source(call.function), scope)
-            kwargs = _value(call.kwargs, scope)
-            if progress is not None and "progress" in inspect.signature(function).parameters:
-                kwargs["progress"] = stage(progress, at / len(self.calls), (at + 1) / len(self.calls))
-            results[call.into] = scope[call.into] = function(*_value(call.args, scope), **kwargs)
+        for call in self.calls:
+            function, args, kwargs = (_value(part, scope) for part in (Source(call.function), call.args, call.kwargs))
+            results[call.into] = scope[call.into] = function(*args, **kwargs)
         return results
 
 

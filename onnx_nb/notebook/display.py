@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_outermost = threading.Lock()
-"""Held by the work whose progress is drawn."""
 SHOWN = (
     *[("onnx.onnx_ml_pb2", f"{name}Proto") for name in ("Model", "Graph", "Function", "Node", "Tensor")],
     *[(module, "Model") for module in ("onnx_ir", "onnx_ir._core")],
@@ -183,21 +180,18 @@ def _tensor_bundle(proto: Any) -> dict[str, Any]:
     array = load(_model_around(proto)).tensor(name)
     stats = Statistics.of(array)
     numbers = {key: number_text(getattr(stats, key), 4) for key in ("min", "max", "mean", "std", "zeros", "nan")}
-    preview = np.array2string(array, threshold=100, edgeitems=3)
     title = f"TensorProto {quoted(proto.name)}: {' '.join(about)}, {bytes_text(array.nbytes)}"
     table = table_of(["dtype", "shape", *numbers], [(*about, *numbers.values())])
-    text = "\n".join(printable(line) for line in preview.splitlines())
+    text = "\n".join(printable(line) for line in np.array2string(array, threshold=100, edgeitems=3).splitlines())
     page = f"<p>{html.escape(printable(title))}</p>{table}<pre>{html.escape(text)}</pre>"
     return {"text/plain": f"{title}\n{text}", "text/html": page}
 
 
-@contextlib.contextmanager
-def cell_progress() -> Iterator[Progress | None]:
-    """Return a callback that draws a bar below the cell that runs; none elsewhere, nor within other work."""
-    is_inner = _outermost.locked() or threading.current_thread() is not threading.main_thread()
-    if is_inner or not hasattr(_shell(), "kernel") or sys.platform == "emscripten":  # which starts no threads
-        yield None
-        return
+def cell_progress() -> contextlib.AbstractContextManager[Progress | None]:
+    """Return a callback that draws a bar below the cell that runs, and nothing elsewhere."""
+    is_cell = hasattr(_shell(), "kernel") and threading.current_thread() is threading.main_thread()
+    if not is_cell or sys.platform == "emscripten":  # which starts no threads
+        return contextlib.nullcontext()
     from IPython.display import DisplayHandle
 
     output: Any = DisplayHandle()
@@ -209,8 +203,7 @@ def cell_progress() -> Iterator[Progress | None]:
         (output.update if next(calls) else output.display)(content, raw=True)
 
     # an output cannot be taken back, only emptied
-    with _outermost, shown_progress(draw, lambda: output.update({"text/html": "", "text/plain": ""}, raw=True)) as tell:
-        yield tell
+    return shown_progress(draw, lambda: next(calls) and output.update({"text/html": "", "text/plain": ""}, raw=True))
 
 
 def _loaded(result: Any) -> Any:

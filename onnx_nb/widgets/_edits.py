@@ -98,8 +98,7 @@ def _resize(edits: Edit, name: str, axis: int, word: str, progress: Progress) ->
     shapes = {entry.name: entry.shape for entry in edits.model.inputs if entry.shape}
     size = shapes[name][axis]
     if word.isdigit() and isinstance(size, int) and size != int(word):
-        advice = "A name frees it; then a number fixes it."
-        raise EditError(f"dimension {axis} of {quoted(name)} is {size} in the file.", advice=advice)
+        raise EditError(f"dimension {axis} of {quoted(name)} is {size} in the file.", advice="Free it by a name first.")
     if word.isdigit():
         sizes = {name: [int(word) if at == axis else None for at in range(len(shapes[name]))]}
         edits.fix({size: int(word)} if isinstance(size, str) else sizes)

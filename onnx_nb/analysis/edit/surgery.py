@@ -468,9 +468,8 @@ def _delete(proto: ModelProto, removal: Collection[int]) -> None:
 
 def drop_unread(proto: ModelProto, names: Collection[str]) -> None:
     """Remove those of some weights that nothing reads, with their inputs in models before IR 4."""
-    reads = {name for node in _every(proto.graph.node) for name in node.input}
-    leftovers = set(names) - reads - {info.name for info in proto.graph.output}
-    leftovers &= {tensor.name for tensor in proto.graph.initializer}
+    reads = {info.name for info in proto.graph.output}.union(*(node.input for node in _every(proto.graph.node)))
+    leftovers = {tensor.name for tensor in proto.graph.initializer} & (set(names) - reads)
     for field in (proto.graph.initializer, proto.graph.input) if leftovers else ():
         set_entries(field, (entry for entry in field if entry.name not in leftovers))
 
