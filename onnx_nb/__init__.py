@@ -17,7 +17,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from onnx_nb.analysis import results
+from onnx_nb.analysis import progress, results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,4 +77,5 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 _NOTEBOOK = "onnx_nb.notebook.display"
 results.display = lambda *given: importlib.import_module(_NOTEBOOK).bundle(*given)
 results.widget = lambda result: importlib.import_module(_NOTEBOOK).widget_of(result)
+progress.bars.append(lambda: importlib.import_module(_NOTEBOOK).cell_progress())
 results.cell_name = lambda file: importlib.import_module(_NOTEBOOK).cell_name(file)

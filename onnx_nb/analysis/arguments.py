@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar, get_args
 
 import numpy as np
 
-from onnx_nb.analysis import foreign_names
+from onnx_nb.analysis import foreign_names, progress
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, shortened
 
@@ -70,20 +70,7 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
 
 
 def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function: it raises a `TypeError` for an unknown keyword, and for a value of a type that does not fit.
-
-    Examples
-    --------
-    >>> @known_arguments
-    ... def count(model: str, *, seed: int = 0) -> int:
-    ...     return seed
-    >>> count("m", sead=1)
-    Traceback (most recent call last):
-    TypeError: count() has no argument 'sead'. Closest names: 'seed'.
-    >>> count("m", seed="2")
-    Traceback (most recent call last):
-    TypeError: count() takes seed as a whole number, not '2'.
-    """
+    """Decorate a function: an unknown keyword or a value of a wrong type is a `TypeError`; in a cell it shows a bar."""
     parameters = inspect.signature(function).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     kinds = {name: _kind_of(function.__name__, parameter) for name, parameter in parameters.items()}
@@ -96,15 +83,16 @@ def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
             counterparts = (use for use in uses if use.partition("=")[0] in parameters)
             hint = next((f"Use {use}." for use in counterparts), closest_text(unknown, parameters))
             hint = hint or f"Its arguments are {', '.join(parameters)}."
-            msg = f"{function.__name__}() has no argument {unknown!r}. {hint}"
-            raise TypeError(msg)
+            raise TypeError(f"{function.__name__}() has no argument {unknown!r}. {hint}")
         for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
             kind, default = kinds.get(name), parameters[name].default if name in parameters else None
             if kind is not None and value is not default and not kind[1](value):
                 words = f"{kind[0]} or None" if default is None else kind[0]
-                msg = f"{function.__name__}() takes {name} as {words}, not {_described(value)}."
-                raise TypeError(msg)
-        return function(*args, **kwargs)
+                raise TypeError(f"{function.__name__}() takes {name} as {words}, not {_described(value)}.")
+        if "progress" not in parameters or kwargs.get("progress") is not None:
+            return function(*args, **kwargs)
+        with progress.bars[-1]() as kwargs["progress"]:
+            return function(*args, **kwargs)
 
     return checked
 

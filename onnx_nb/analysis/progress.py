@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 Progress = Callable[[float, str], None]
@@ -10,6 +12,10 @@ Progress = Callable[[float, str], None]
 
 _CALLS: Final = 200
 """Maximum number of calls of a callback for work that is counted in bytes."""
+_EVERY: Final = 0.3
+"""Seconds before the progress is drawn, and between two drawings."""
+bars: Final[list[Callable[[], contextlib.AbstractContextManager[Progress | None]]]] = [contextlib.nullcontext]
+"""The last one returns the progress bar of a cell or a terminal."""
 
 
 def stage(progress: Progress | None, begin: float, end: float) -> Progress | None:
@@ -30,10 +36,8 @@ class CountedWork:
     def reached(self, count: float, what: str) -> None:
         """Report that ``count`` of the total are done."""
         if self.progress is not None:
-            if self._total is None:
-                self.progress(1 - 0.5**count, what)
-            else:
-                self.progress(min(count / max(self._total, 1), 1.0), what)
+            share = 1 - 0.5**count if self._total is None else min(count / max(self._total, 1), 1.0)
+            self.progress(share, what)
 
     def add(self, nbytes: int, what: str) -> None:
         """Count further bytes, and report them from time to time."""
@@ -55,3 +59,25 @@ def count_of(feeds: Any) -> int | None:
     if isinstance(feeds, list | tuple):
         return len(feeds) if feeds and all(isinstance(feed, Mapping) for feed in feeds) else 1
     return None
+
+
+@contextlib.contextmanager
+def shown_progress(draw: Progress, erase: Callable[[], object]) -> Iterator[Progress]:
+    """Return a callback whose last report a thread draws, since a step may be silent for long; erase at the end."""
+    latest: list[Any] = [0.0, "starting"]
+    end = threading.Event()
+
+    def watch() -> None:
+        while not end.wait(_EVERY):
+            draw(*latest)
+        erase()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    bars.append(contextlib.nullcontext)  # none for the parts of the work
+    try:
+        yield lambda *report: latest.__setitem__(slice(None), report)
+    finally:
+        bars.pop()
+        end.set()
+        thread.join()

@@ -5,30 +5,22 @@ Options are written and read by click, completion comes from the same parameters
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import glob
-import html
-import itertools
 import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import ShellComplete
-from IPython import display
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import printable
-from onnx_nb.cli.script import shown_progress
 from onnx_nb.cli.verbs import VERBS, VIEW, Verb
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
 
 MAGICS: Final[Mapping[str, Verb]] = {"onnx": VIEW, **{f"onnx_{v.name}": v for v in VERBS.values() if v.result}}
 """Name of a line magic → its verb."""
@@ -103,8 +95,7 @@ def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str)
         print(script.code())  # noqa: T201
         return None
     try:
-        with _progress() as progress:
-            variables = script.run(shell.user_ns, progress)
+        variables = script.run(shell.user_ns)
     except OnnxNbError as error:
         raise UsageError(str(error)) from error
     except KeyboardInterrupt:
@@ -114,20 +105,6 @@ def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str)
     if variables.get("failed"):
         print(f"failed: {', '.join(printable(point.name) for point in variables['failed'])}")  # noqa: T201
     return variables.get("view", variables.get(name or verb.result))
-
-
-def _progress() -> contextlib.AbstractContextManager[Progress]:
-    """Return a callback that draws a bar below the cell."""
-    output: Any = display.DisplayHandle()
-    calls = itertools.count()
-
-    def draw(fraction: float, what: str) -> None:
-        content = {"text/plain": f"{fraction:4.0%}  {what}"}
-        content["text/html"] = f'<progress max="1" value="{fraction:.3f}"></progress> {html.escape(what)}'
-        (output.update if next(calls) else output.display)(content, raw=True)
-
-    # an output cannot be taken back, only emptied
-    return shown_progress(draw, lambda: output.update({"text/html": "", "text/plain": ""}, raw=True))
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import inspect
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from onnx_nb.analysis.progress import Progress, stage
-
 _MODULES: Final = ("onnx_nb", "pathlib")
-_PATIENCE, _EVERY = 0.3, 0.1
-"""Seconds before the progress is drawn, and between two drawings."""
 
 
 class Source(str):
@@ -66,16 +59,13 @@ class Script:
         imports = [f"import {name}" for name in _MODULES if any(f"{name}." in line for line in lines)]
         return "\n".join([*imports, "", *lines])
 
-    def run(self, variables: Mapping[str, Any] | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    def run(self, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Run the calls; return their results by variable."""
         scope: dict[str, Any] = {**(variables or {})}
         results: dict[str, Any] = {}
-        for at, call in enumerate(self.calls):
-            function = _value(Source(call.function), scope)
-            kwargs = _value(call.kwargs, scope)
-            if progress is not None and "progress" in inspect.signature(function).parameters:
-                kwargs["progress"] = stage(progress, at / len(self.calls), (at + 1) / len(self.calls))
-            results[call.into] = scope[call.into] = function(*_value(call.args, scope), **kwargs)
+        for call in self.calls:
+            function, args, kwargs = (_value(part, scope) for part in (Source(call.function), call.args, call.kwargs))
+            results[call.into] = scope[call.into] = function(*args, **kwargs)
         return results
 
 
@@ -89,21 +79,3 @@ def _value(argument: Any, scope: Mapping[str, Any]) -> Any:
         return argument
     modules = {name: importlib.import_module(name) for name in _MODULES if f"{name}." in argument}
     return eval(argument, modules, scope)  # noqa: S307 (ours, or what a person wrote into a cell)
-
-
-@contextlib.contextmanager
-def shown_progress(draw: Progress, erase: Callable[[], None]) -> Iterator[Progress]:
-    """Return a callback that draws at most every tenth of a second, and erase at the end what was drawn."""
-    start = last = time.monotonic() + _PATIENCE - _EVERY
-
-    def report(fraction: float, what: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= _EVERY:
-            last = time.monotonic()
-            draw(fraction, what)
-
-    try:
-        yield report
-    finally:
-        if last != start:
-            erase()

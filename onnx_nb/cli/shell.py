@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -19,12 +20,11 @@ from urllib.parse import quote
 import click
 
 import onnx_nb
+from onnx_nb.analysis import progress
 from onnx_nb.analysis.errors import ModelFileError, OnnxNbError, SimplificationError
-from onnx_nb.cli.script import shown_progress
 from onnx_nb.cli.verbs import MODEL, RUN, VERBS, Verb, fail_option
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.cli.document import Block
 
 CHECK, ERROR, INTERNAL, INTERRUPTED = 1, 2, 3, 130
@@ -65,10 +65,7 @@ def command(verb: Verb) -> click.Command:
     common = [option for option in _COMMON if option.name != "github" or verb.name in _WITH_SUMMARY]
     params = [*verb.params, *([_EXIT_CODE] if verb.name == "diff" else []), *common]
 
-    def run(**values: Any) -> int:
-        return _run(verb, **values)
-
-    brief = re.split(r"[.:,]", verb.help)[0]
+    brief, run = re.split(r"[.:,]", verb.help)[0], functools.partial(_run, verb)
     return click.Command(verb.name, callback=run, params=params, help=verb.help, short_help=brief)
 
 
@@ -79,9 +76,11 @@ def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_co
     if code:
         click.echo(script.code())
         return 0
-    with _progress() as progress, warnings.catch_warnings(record=True) as records:
+    if sys.stderr.isatty():
+        progress.bars.append(_progress)
+    with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("default")
-        variables = script.run(progress=progress)
+        variables = script.run()
     for warning in records:
         if issubclass(warning.category, UserWarning):
             click.echo(_line(f"warning: {warning.message}"), err=True)
@@ -142,16 +141,14 @@ def _summarize(blocks: Sequence[Block]) -> None:
         raise OnnxNbError(message, advice="GITHUB_STEP_SUMMARY names its file.") from error
 
 
-def _progress() -> contextlib.AbstractContextManager[Progress | None]:
-    """Return a callback that draws one line on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return contextlib.nullcontext()
+def _progress() -> contextlib.AbstractContextManager[progress.Progress]:
+    """Return a callback that draws one line on a terminal."""
 
     def draw(fraction: float, what: str) -> None:
         bar = "━" * round(fraction * 20)
         click.echo(f"\r\x1b[2K{bar:╌<20} {fraction:4.0%}  {_line(what)[:50]}", err=True, nl=False)
 
-    return shown_progress(draw, lambda: click.echo("\r\x1b[2K", err=True, nl=False))
+    return progress.shown_progress(draw, lambda: click.echo("\r\x1b[2K", err=True, nl=False))
 
 
 def _line(text: str) -> str:
@@ -259,8 +256,7 @@ def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> i
     debug = "--debug" in arguments
 
     def fail(text: str, status: int) -> int:
-        label = click.style("onnx-nb:", fg="red", bold=True)
-        click.echo(f"{label} {_line(text)}", file=errors, err=True, color=color)
+        click.echo(f"{click.style('onnx-nb:', fg='red', bold=True)} {_line(text)}", file=errors, err=True, color=color)
         return status
 
     try:

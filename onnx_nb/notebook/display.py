@@ -7,15 +7,19 @@ Foreign classes are registered by name, so nothing is imported before the first 
 from __future__ import annotations
 
 import contextlib
+import html
 import importlib
+import itertools
 import logging
 import sys
 import tempfile
+import threading
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.progress import Progress, shown_progress
 from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
@@ -191,8 +195,6 @@ def _model_around(proto: Any) -> Any:
 
 def _tensor_bundle(proto: Any) -> dict[str, Any]:
     """Return the text and the table of a bare ``onnx.TensorProto``: its type, its statistics and some of its values."""
-    import html
-
     import numpy as np
 
     from onnx_nb.analysis.formatting import bytes_text, number_text, printable, quoted, shape_text
@@ -206,12 +208,30 @@ def _tensor_bundle(proto: Any) -> dict[str, Any]:
     array = load(_model_around(proto)).tensor(name)
     stats = Statistics.of(array)
     numbers = {key: number_text(getattr(stats, key), 4) for key in ("min", "max", "mean", "std", "zeros", "nan")}
-    preview = np.array2string(array, threshold=100, edgeitems=3)
     title = f"TensorProto {quoted(proto.name)}: {' '.join(about)}, {bytes_text(array.nbytes)}"
     table = table_of(["dtype", "shape", *numbers], [(*about, *numbers.values())])
-    text = "\n".join(printable(line) for line in preview.splitlines())
+    text = "\n".join(printable(line) for line in np.array2string(array, threshold=100, edgeitems=3).splitlines())
     page = f"<p>{html.escape(printable(title))}</p>{table}<pre>{html.escape(text)}</pre>"
     return {"text/plain": f"{title}\n{text}", "text/html": page}
+
+
+def cell_progress() -> contextlib.AbstractContextManager[Progress | None]:
+    """Return a callback that draws a bar below the cell that runs, and nothing elsewhere."""
+    is_cell = hasattr(_shell(), "kernel") and threading.current_thread() is threading.main_thread()
+    if not is_cell or sys.platform == "emscripten":  # which starts no threads
+        return contextlib.nullcontext()
+    from IPython.display import DisplayHandle
+
+    output: Any = DisplayHandle()
+    calls = itertools.count()
+
+    def draw(fraction: float, what: str) -> None:
+        content = {"text/plain": f"{fraction:4.0%}  {what}"}
+        content["text/html"] = f'<progress max="1" value="{fraction:.3f}"></progress> {html.escape(what)}'
+        (output.update if next(calls) else output.display)(content, raw=True)
+
+    # an output cannot be taken back, only emptied
+    return shown_progress(draw, lambda: next(calls) and output.update({"text/html": "", "text/plain": ""}, raw=True))
 
 
 def _loaded(result: Any) -> Any:
@@ -222,11 +242,7 @@ def _loaded(result: Any) -> Any:
 
 
 def _shell() -> Any:
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    return get_ipython()
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
 def _is_terminal() -> bool:

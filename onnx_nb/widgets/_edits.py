@@ -56,12 +56,12 @@ def step_entries(edits: Edit) -> list[StepEntry]:
 
 
 def tables(edits: Edit, step: int) -> list[bytes]:
-    """Return the columns of the model after a step, 0 for the last, and what it changed, but for values of weights."""
+    """Return the columns of the model after a step, 0 for the last, and what it changed."""
     models = [edits.original, *(entry.model for entry in edits.steps)]
     if step >= len(models):
         raise EditError(f"there is no step {step}.", advice=f"There are {len(models) - 1}.")
     before, after = (models[step - 1], models[step]) if step else (edits.original, edits.model)
-    return [columns(after).to_bytes(), diff_columns(diff(before, after, weights=False)).to_bytes()]
+    return [columns(after).to_bytes(), diff_columns(diff(before, after)).to_bytes()]
 
 
 def _name_of(edits: Edit, request: EditRequest) -> str:
@@ -97,6 +97,8 @@ def _resize(edits: Edit, name: str, axis: int, word: str, progress: Progress) ->
     """Fix, free or rename one dimension of an input."""
     shapes = {entry.name: entry.shape for entry in edits.model.inputs if entry.shape}
     size = shapes[name][axis]
+    if word.isdigit() and isinstance(size, int) and size != int(word):
+        raise EditError(f"dimension {axis} of {quoted(name)} is {size} in the file.", advice="Free it by a name first.")
     if word.isdigit():
         sizes = {name: [int(word) if at == axis else None for at in range(len(shapes[name]))]}
         edits.fix({size: int(word)} if isinstance(size, str) else sizes)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ipywidgets
 import onnx
+from playwright.sync_api import expect
 
+import onnx_nb
 from tests import models
+from tests.analysis.generate import packages
 from tests.browser.graph import GraphWidget
+from tests.browser.test_edits import PINNED, open_pinned
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -101,3 +106,75 @@ def test_axe_objects_to_nothing_in_a_summary(themed_lab: JupyterPage) -> None:
     root = lab.widget("summary")
     lab.page.add_script_tag(path=AXE)
     assert violations(root) == []
+
+
+def test_axe_objects_to_nothing_while_a_person_edits(lab: JupyterPage, tmp_path: Path) -> None:
+    open_pinned(lab, "axe-edits", tmp_path)
+    graph, keys = GraphWidget(lab.widget("graph")), lab.page.keyboard
+    root, pane = graph.root, graph.root.get_by_role("region", name="Submodel")
+    lab.page.add_script_tag(path=AXE)
+    graph.click("image", "tensor")
+    keys.press("F2")
+    field = root.get_by_role("dialog", name="Shape of image").get_by_role("textbox")
+    expect(field).to_be_focused()
+    assert violations(root) == [], "the shape of an input"
+    field.fill("N×3×4")
+    field.press("Enter")
+    expect(pane.get_by_role("listitem")).to_have_count(1)
+    graph.root.get_by_label("Inspector").last.get_by_text("Edit", exact=True).click()
+    assert violations(root) == [], "the steps beside the graph, the marks, and the form of edits"
+    root.locator("canvas").first.focus()
+    keys.press("ContextMenu")
+    expect(root.get_by_role("menuitem").first).to_be_focused()
+    assert violations(root) == [], "the menu of a tensor"
+    root.get_by_role("menuitem", name="Insert a node…").click()
+    assert violations(root) == [], "the field of an edit"
+    keys.press("Escape")
+    pane.get_by_role("button", name="Save…").click()
+    pane.get_by_role("combobox", name="Search").fill("Relu")
+    pane.get_by_role("option").first.wait_for()
+    assert violations(root) == [], "hits in the edited model, and where it is saved"
+    lab.command("apputils:change-theme", {"theme": "JupyterLab Dark"})
+    assert violations(root) == [], "the same in the dark"
+    keys.press("Escape")
+    lab.page.set_viewport_size({"width": 420, "height": 900})
+    lab.page.wait_for_function("root => root.classList.contains('onnx-nb-narrow')", arg=root.element_handle())
+    assert violations(root) == [], "narrow"
+
+
+PANELS = {
+    "ModelGraph": ("graph", "onnx_nb.ModelGraph(text)"),
+    "ModelSummary": ("summary", "onnx_nb.ModelSummary(text)"),
+    "ModelView": ("summary", "onnx_nb.ModelView(text)"),
+    "AuditPanel": ("external_data", "onnx_nb.AuditPanel({gpt!r})"),
+    "CapturePanel": ("capture", "onnx_nb.CapturePanel(onnx_nb.capture(text))"),
+    "ComparisonPanel": ("comparison", "onnx_nb.ComparisonPanel(onnx_nb.compare(text, other))"),
+    "DecodingPanel": ("decoding", "onnx_nb.DecodingPanel(onnx_nb.compare_decoding({gpt!r}, {gpt!r}, steps=4))"),
+    "DiffPanel": ("pair", "onnx_nb.DiffPanel(text, other)"),
+    "ProfilePanel": ("profile", "onnx_nb.ProfilePanel(onnx_nb.profile(text))"),
+    "SimplificationPanel": ("simplification", "onnx_nb.SimplificationPanel(onnx_nb.simplify(text))"),
+}
+"""Each widget: its `data-widget`, and how a cell makes it."""
+
+
+def test_axe_objects_to_nothing_in_any_widget(lab: JupyterPage, tmp_path: Path) -> None:
+    classes = {name: getattr(onnx_nb, name) for name in onnx_nb.__all__}
+    types = {name: made for name, made in classes.items() if isinstance(made, type)}
+    assert set(PANELS) == {name for name, made in types.items() if issubclass(made, ipywidgets.DOMWidget)}
+    path = tmp_path / "decoder.onnx"
+    onnx.save(packages.decoder(2), path)
+    first = f"import onnx.parser, onnx_nb\ntext = onnx.parser.parse_model({PINNED!r})\n"
+    first += "other = onnx.parser.parse_model(onnx.printer.to_text(text).replace('Relu', 'Sigmoid'))"
+    cells = [first, *(code.format(gpt=str(path)) for _, code in PANELS.values())]
+    lab.open(lab.server.write("axe-all.ipynb", *cells)).run_all()
+    lab.page.add_script_tag(path=AXE)
+    found = {}
+    for theme in ("Light", "Dark"):
+        lab.command("apputils:change-theme", {"theme": f"JupyterLab {theme}"})
+        for at, (name, (kind, _)) in enumerate(PANELS.items(), 1):
+            root = lab.widget(kind, within=lab.cell(at))
+            row = root.get_by_role("row").nth(1)  # its details are shown
+            if row.is_visible():
+                row.click()
+            found[name, theme] = violations(root)
+    assert {key: faults for key, faults in found.items() if faults} == {}

@@ -78,6 +78,12 @@ def test_a_double_click_shows_a_live_model(themed_lab: JupyterPage) -> None:
     expect(lab.page.locator(".lm-Menu")).to_have_count(0)
     lab.kernel.expect(f"[v.name for v in {GRAPH}.edits.model.outputs][-1]", "r13")
     lab.screenshot(f"document-edited-{lab.theme}")
+    lab.page.set_viewport_size({"width": 1000, "height": 700})
+    lab.page.wait_for_function("root => root.classList.contains('onnx-nb-narrow')", arg=graph.root.element_handle())
+    for panel in (graph.root.get_by_role("region", name="Submodel"), graph.root.get_by_label("Inspector").last):
+        panel.scroll_into_view_if_needed()
+        expect(panel).to_be_in_viewport(ratio=0.9)  # the tab scrolls where its panels are below each other
+    lab.screenshot(f"document-narrow-{lab.theme}")
     assert lab.kernel.evaluate("__import__('os').getcwd()") == str(lab.server.root)
     assert [url for url in asked if name in url and "/api/contents/" in url and "content=1" in url] == []
     assert [path for path in lab.server.root.rglob(".ipynb_checkpoints/*") if path.suffix == ".onnx"] == []

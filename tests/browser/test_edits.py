@@ -35,8 +35,23 @@ def test_a_batch_is_freed_and_a_node_removed_by_clicks(themed_lab: JupyterPage, 
     graph = GraphWidget(lab.widget("graph"))
     inspector, pane = graph.root.get_by_label("Inspector"), graph.root.get_by_role("region", name="Submodel")
     bar = graph.root.locator(".onnx-nb-extract")
+    height = bar.evaluate("bar => bar.clientHeight")
 
     graph.click("image", "tensor")
+    lab.page.keyboard.press("F2")
+    field = graph.root.get_by_role("dialog", name="Shape of image").get_by_role("textbox")
+    label = graph.call(
+        """const {viewport: {scene: {edges}, position: {camera}, scene}, columns} = view;
+        const [edge] = scene.edgesOf(columns.find('image', 'tensor').id);
+        const {left, top} = root.querySelector('canvas').getBoundingClientRect();
+        return [left + (edges.labelX[edge] - camera.x) * camera.k, top + (edges.labelY[edge] - camera.y) * camera.k];"""
+    )
+    box = field.bounding_box()
+    assert box is not None
+    assert 0 < label[0] - box["x"] < 20, "the field lies over the label"
+    assert abs(box["y"] + box["height"] / 2 - label[1]) < 4
+    lab.screenshot(f"edits-shape-{lab.theme}")
+    field.press("Escape")
     inspector.get_by_text("Edit", exact=True).click()
     inspector.get_by_role("button", name="Free the batch").click()
     expect(bar).to_contain_text("✓ freed batch of image, mended Reshape ×1: in batches")
@@ -50,6 +65,7 @@ def test_a_batch_is_freed_and_a_node_removed_by_clicks(themed_lab: JupyterPage, 
     inspector.get_by_role("button", name="Remove").click()
     expect(bar).to_contain_text("✓ removed 'drop': equal on the same feeds: g.edits.model")
     lab.screenshot("edits")
+    assert bar.evaluate("bar => bar.clientHeight") == height, "the cells below do not move"
     lab.kernel.expect("[node.op_type for node in g.edits.model.proto.graph.node]", ["Relu", "Reshape", "Add"])
     pane.get_by_role("button", name="Save…").click()
     saving = pane.get_by_role("group", name="Save the model")

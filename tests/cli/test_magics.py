@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,7 @@ def test_a_kernel_completes_and_shows() -> None:
         results = [each["content"]["data"] for each in shown if each["msg_type"] == "execute_result"]
         assert [WIDGET in data for data in results] == [True]
         _assert_progress_and_interrupt(manager, client)
+        _assert_one_bar_of_a_call(client)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
@@ -153,8 +155,9 @@ def test_a_kernel_completes_and_shows() -> None:
 def _assert_progress_and_interrupt(manager: KernelManager, client: BlockingKernelClient) -> None:
     """A long magic draws a bar, which is gone when it ends, and an interrupt is one line."""
     client.execute_interactive(
-        "import time\n"
-        "def slow(*args, progress, **kwargs):\n"
+        "import time\nfrom onnx_nb.analysis.arguments import known_arguments\n"
+        "@known_arguments\n"
+        "def slow(*args, progress=None, **kwargs):\n"
         "    for number in range(600):\n"
         "        progress(number / 600, 'layer <0>')\n"
         "        time.sleep(0.1)\n"
@@ -178,6 +181,27 @@ def _assert_progress_and_interrupt(manager: KernelManager, client: BlockingKerne
     assert reply["content"]["status"] == "error"
     assert "UsageError: interrupted" in printed
     assert "Traceback" not in printed
+
+
+def _assert_one_bar_of_a_call(client: BlockingKernelClient) -> None:
+    """A call in a cell draws one bar within a second, although its step reports nothing, and none for its parts."""
+    shown: list[tuple[float, Any]] = []
+    client.execute_interactive(
+        "@known_arguments\ndef part(*, progress=None):\n    progress and progress(0.9, 'a part')\n    time.sleep(0.5)\n"
+        "@known_arguments\ndef whole(*, progress=None):\n    progress(0.25, 'the whole')\n    part()\n"
+        "    time.sleep(1)\n",
+        timeout=60,
+    )
+    start = time.monotonic()
+    client.execute_interactive(
+        "whole()", timeout=60, output_hook=lambda message: shown.append((time.monotonic() - start, message))
+    )
+    bars = [(at, each) for at, each in shown if "display_data" in each["msg_type"]]
+    texts = [each["content"]["data"]["text/plain"] for _, each in bars]
+    assert [each["msg_type"] for _, each in bars].count("display_data") == 1
+    assert bars[0][0] < 1
+    assert set(texts[:-1]) == {" 25%  the whole"}
+    assert texts[-1] == ""
 
 
 def test_unloading_removes_magics_and_completion(shell: Any) -> None:

@@ -18,6 +18,7 @@ import traitlets
 
 import onnx_nb
 from onnx_nb import ExtractionError, ModelGraph, ModelSummary, ModelView
+from onnx_nb.analysis.match.diff import CHANGED, SAME
 from onnx_nb.types import Graph
 from onnx_nb.widgets._channel import Call
 from tests import models
@@ -172,7 +173,7 @@ def test_a_dimension_is_freed_renamed_and_fixed_where_it_stands() -> None:
         assert sizes == [size, size]
     ask(widget, "edit", edit="undo")
     assert widget.edits is not None
-    for text, words in (("m×4", "not those of"), ("k×3×w", "cannot be freed")):
+    for text, words in (("m×4", "not those of"), ("k×3×w", "cannot be freed"), ("m×3×5", "is 4 in the file")):
         content, _ = ask(widget, "edit", edit="shape", name="image", text=text)
         assert words in content["error"]["message"]
         assert content["error"]["node"] == ("add" if "freed" in words else ""), "the view lights what is in the way"
@@ -185,7 +186,10 @@ def test_a_dimension_is_freed_renamed_and_fixed_where_it_stands() -> None:
     content, (table, changes) = ask(widget, "edit", edit="show", step=1)
     assert content["value"]["step"] == 1
     assert "n×3×4" in unpacked(bytes(table)).strings()
-    assert unpacked(bytes(changes)).meta["counts"]["changed"] >= 2, "both ends of the model"
+    packed = unpacked(bytes(changes))
+    assert packed.meta["counts"] == {"changed": 3}, "both ends, and the vector of the Reshape; the old one is gone"
+    marked = [list(packed.arrays[f"node_state_{side}"]) for side in (0, 1)]
+    assert marked == [[SAME, SAME, CHANGED, SAME]] * 2, "what was mended is marked in both graphs"
     assert ask(widget, "edit", edit="show", step=4)[0]["error"]["message"] == "there is no step 4."
 
 

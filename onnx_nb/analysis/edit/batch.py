@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
-from onnx_nb.analysis.edit.surgery import EditResult, copy_of, fresh
+from onnx_nb.analysis.edit.surgery import EditResult, copy_of, drop_unread, fresh
 from onnx_nb.analysis.errors import EditError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import Flow
@@ -352,6 +352,7 @@ class _Freeing:
                     add("Tile" if mend.length else "Mul", [former, by], now)
             nodes.append(duplicate)
         set_entries(proto.graph.node, nodes)
+        drop_unread(proto, {self.graph.value_names[mend.value] for mend in self.mends})
         return with_proto(self.model, proto)
 
     def _prove(self, result: Model, layouts: Mapping[str, BatchLayout]) -> list[str]:

@@ -290,7 +290,7 @@ def tie(model: Model, name: str, to: str) -> EditResult:
         message = f"{quoted(name)} is {kinds[0]}, {quoted(to)} {kinds[1]}"
         raise EditError(f"{message}, and weights of the main graph that are tied are alike.")
     _redirect(proto, name, to)
-    _drop_unread(proto, [name])
+    drop_unread(proto, [name])
     return EditResult(with_proto(model, proto), f"tied {name} to {to}", is_same=one.tobytes() == two.tobytes())
 
 
@@ -463,14 +463,13 @@ def _delete(proto: ModelProto, removal: Collection[int]) -> None:
     """Delete nodes, and the weights that only they read."""
     nodes = [*proto.graph.node]
     set_entries(proto.graph.node, (node for number, node in enumerate(nodes) if number not in removal))
-    _drop_unread(proto, {name for node in _every(nodes[number] for number in removal) for name in node.input})
+    drop_unread(proto, {name for node in _every(nodes[number] for number in removal) for name in node.input})
 
 
-def _drop_unread(proto: ModelProto, names: Collection[str]) -> None:
+def drop_unread(proto: ModelProto, names: Collection[str]) -> None:
     """Remove those of some weights that nothing reads, with their inputs in models before IR 4."""
-    reads = {name for node in _every(proto.graph.node) for name in node.input}
-    leftovers = set(names) - reads - {info.name for info in proto.graph.output}
-    leftovers &= {tensor.name for tensor in proto.graph.initializer}
+    reads = {info.name for info in proto.graph.output}.union(*(node.input for node in _every(proto.graph.node)))
+    leftovers = {tensor.name for tensor in proto.graph.initializer} & (set(names) - reads)
     for field in (proto.graph.initializer, proto.graph.input) if leftovers else ():
         set_entries(field, (entry for entry in field if entry.name not in leftovers))
 

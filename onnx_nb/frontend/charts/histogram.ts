@@ -10,14 +10,15 @@ const BARS = 64;
 export function statistics(reply: StatisticsReply): Node[] {
   const odd = reply.nan + reply.posinf + reply.neginf;
   const share = reply.count > 0 ? `${Number(((100 * reply.zeros) / reply.count).toPrecision(3))}%` : "–";
-  const oddText = `${integer(reply.nan)}, ${integer(reply.posinf + reply.neginf)}, ${share}`;
+  const oddText = odd > 0 ? `${integer(reply.nan)} NaN, ${integer(reply.posinf + reply.neginf)} Inf` : "none";
   return [
     ...(reply.source === "" ? [] : [el("div.onnx-nb-dim", reply.source)]),
     ...(reply.counts.length > 1 ? [histogram(reply)] : []),
     facts([
       ["mean ± std", `${valueText(reply.mean)} ± ${valueText(reply.std)}`],
       ["min, max", `${valueText(reply.min)}, ${valueText(reply.max)}`],
-      ["NaN, Inf, 0", odd > 0 ? el("span.onnx-nb-mono.onnx-nb-bad", oddText) : oddText],
+      ["NaN or Inf", odd > 0 ? el("span.onnx-nb-mono.onnx-nb-bad", oddText) : oddText],
+      ["zeros", share],
     ]),
   ];
 }

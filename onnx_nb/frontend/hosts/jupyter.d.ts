@@ -129,7 +129,7 @@ export interface Modules {
     };
     readonly WidgetTracker: new (options: { namespace: string }) => WidgetTracker;
     readonly Notification: {
-      emit(message: string, type: "in-progress", options: { autoClose: false }): string;
+      emit(message: string, type: "in-progress" | "success", options: { autoClose: false | number }): string;
       dismiss(id: string): void;
     };
     readonly showErrorMessage: (title: string, error: unknown) => Promise<void>;

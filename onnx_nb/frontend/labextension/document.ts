@@ -229,8 +229,8 @@ export class DocumentView {
     sessionContext.kernelPreference = { ...sessionContext.kernelPreference, shutdownOnDispose: false };
   }
 
-  /** Makes a notebook beside the file with cells that show, cut and compare the model, and opens it. */
-  async openNotebook(): Promise<void> {
+  /** Makes a notebook beside the file with cells that show, cut and compare the model, and opens it; returns its path. */
+  async openNotebook(): Promise<string> {
     const { app, fail } = this.#jupyter;
     const { contents } = app.serviceManager;
     const kernel = this.#context.sessionContext.session?.kernel;
@@ -241,8 +241,10 @@ export class DocumentView {
       const path = await this.#freeName(folder);
       await contents.save(path, { type: "notebook", format: "json", content: notebookOf(reply.cells, kernel) });
       await app.commands.execute("docmanager:open", { path });
+      return path;
     } catch (error) {
       await fail("No notebook was made", error);
+      return "";
     }
   }
 

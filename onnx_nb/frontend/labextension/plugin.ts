@@ -59,10 +59,11 @@ export async function pluginOf(shareModule: ShareModule): Promise<object> {
         const onClick = async (): Promise<void> => {
           const { Notification } = apputils;
           const note = Notification.emit("Making a notebook beside the model…", "in-progress", { autoClose: false });
-          await views.get(content)?.openNotebook();
+          const path = await views.get(content)?.openNotebook();
           Notification.dismiss(note);
+          if (path) Notification.emit(`Made ${path}`, "success", { autoClose: 5000 });
         };
-        const tooltip = "Make a notebook with cells that show, cut and compare this model";
+        const tooltip = "Write a notebook beside this model, with cells that show, cut and compare it";
         return [
           { name: "notebook", widget: new ui.ToolbarButton({ label: "Open in a notebook", tooltip, onClick }) },
           { name: "spacer", widget: Toolbar.createSpacerItem() },

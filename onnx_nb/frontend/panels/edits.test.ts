@@ -128,6 +128,40 @@ describe("edits", () => {
   });
 });
 
+describe("the shape of an input", () => {
+  const shape = (): HTMLInputElement => field("Shape", menu() as HTMLElement);
+
+  it("is edited over its label by F2 and by a double click, and Escape leaves it", async () => {
+    const input = target("tensor", "x");
+    select(input);
+    canvas().focus();
+    key("F2");
+    expect([menu()?.getAttribute("role"), menu()?.getAttribute("aria-label")]).toEqual(["dialog", "Shape of x"]);
+    expect(shape().value).toBe(MODEL.shapeOf(input.id));
+    expect(document.activeElement).toBe(shape());
+    key("Escape");
+    expect(menu()).toBeNull();
+    expect(document.activeElement).toBe(canvas());
+    const { x, y } = view.locate("x", "tensor") ?? { x: 0, y: 0 };
+    canvas().dispatchEvent(new MouseEvent("dblclick", { clientX: x, clientY: y, bubbles: true }));
+    shape().value = "N×8";
+    key("Enter");
+    await settle();
+    expect(requests()).toEqual([["tensor", input.id, { edit: "shape", text: "N×8" }]]);
+  });
+
+  it("is that of an input only, which is announced", () => {
+    canvas().focus();
+    const said = (): string => root.querySelector(".onnx-nb-live")?.textContent ?? "";
+    key("F2");
+    expect(said()).toBe("Nothing is selected");
+    select(target("tensor", "y"));
+    key("F2");
+    expect(said()).toContain("Only the shape of an input");
+    expect(menu()).toBeNull();
+  });
+});
+
 describe("the menu", () => {
   it("has what can be done with a node, keeps the notebook's menu away, and returns the focus", async () => {
     canvas().focus();

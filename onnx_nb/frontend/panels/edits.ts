@@ -40,7 +40,7 @@ function editsOf({ columns, dispatch, canEdit }: ViewContext, target: Target): E
   ]);
 }
 
-const DIMENSIONS = "A number fixes a dimension, a name frees or renames it";
+const DIMENSIONS = "A number fixes a dimension, a name frees it";
 const OPERATOR = { label: "Operator", value: "", hint: "Cast(to=float16)" };
 const ATTRIBUTES = { label: "Attributes", value: "", hint: "axis=1" };
 

@@ -10,12 +10,14 @@ const CHIPS = 12;
 /** Characters of the name on a chip, if there are few chips and if there are many. */
 const NAMES = { few: 46, many: 28 };
 const MAX_LONG_CHIPS = 4;
+/** Words for the fields that a step changed. */
+const STEPS: Readonly<Record<string, string>> = { open: "scopes", others: "selection", overlay: "color" };
 
 /** @param cancel stops the work in the kernel */
 export function createExtractBar({ columns, host, dispatch, signal }: ViewContext, cancel: () => void): Panel {
   const next = fillings(signal);
   const chips = el("div.onnx-nb-chips");
-  const message = el("span.onnx-nb-say.onnx-nb-dim");
+  const message = el("span.onnx-nb-say.onnx-nb-dim.onnx-nb-ellipsis");
   const add = button("Add it", () => choose(completeInputs(lastState)), signal, { title: "Add the suggested inputs" });
   const instead = button("", () => choose(lastState?.plan?.alternative ?? []), signal);
   const undo = button("Undo", () => dispatch({ type: "undo" }), signal, { title: "Ctrl+Z" });
@@ -96,8 +98,10 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       instead.textContent = names.length === 1 ? `Use ${elide(names[0], 28)} instead` : "Use other inputs";
       instead.title = `Inputs in place of the chosen ones:\n${names.join("\n")}`.slice(0, 2000);
       const last = state.undo.at(-1);
-      undo.hidden = last?.boundary === undefined && last?.submodel === undefined;
+      const isOfCut = last?.boundary !== undefined || last?.submodel !== undefined;
       clear.hidden = boundary.inputs.length === 0 && boundary.outputs.length === 0;
+      undo.hidden = last === undefined || (clear.hidden && !isOfCut);
+      undo.textContent = isOfCut ? "Undo" : `Undo: ${STEPS[Object.keys(last ?? {})[0]] ?? "view"}`;
       extract.disabled = !host.live || boundary.outputs.length === 0 || busy !== null || missing.length > 0;
       extract.title = extract.disabled && busy === null ? text : "Extract this part as a model of its own (x)";
     },

@@ -66,7 +66,7 @@ export interface GraphOptions {
 }
 
 /** Pixels of a notebook's window that the bars, the summary of the model and a short cell take. */
-const MARGIN = 330;
+const MARGIN = 356;
 
 /** Handle for tests and tools, `onnxNb` at the root element. */
 export class GraphView {
@@ -213,7 +213,8 @@ export class GraphView {
       onDoubleClick: (target, at) => {
         const shape = shapeEdit(this.#view, target);
         if (target.kind === "scope") this.dispatch({ type: "toggle", scope: target.id });
-        else if (shape !== undefined) this.#openMenu(at, "Shape", [shape]);
+        else if (shape !== undefined) this.#openMenu(at, `Shape of ${describe(this.columns, target).title}`, [shape]);
+        else if (target.kind === "tensor") this.#view.announce("Only the shape of an input can change");
       },
       maxBlockingMs,
       // after edits both graphs show what differs
@@ -473,6 +474,8 @@ export class GraphView {
       ...(isAlike && camera && open && { open, initialView: { camera } }),
     };
     this.submodel = new GraphView(inner, submodel.columns, page, options, signal);
+    const isBelow = this.#root.matches(".onnx-nb-narrow");
+    if (isBelow && this.viewport.hasFocus) this.submodel.viewport.focus(); // or it would stay on what scrolls away
     this.#pane.querySelector(".onnx-nb-edits")?.scrollTo?.(0, Number.MAX_SAFE_INTEGER); // to the latest
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
     const { inputs, outputs } = submodel.boundary;

@@ -63,6 +63,24 @@ describe("undo", () => {
     expect(selectionOf(view.state)).toHaveLength(2);
   });
 
+  it("has a button while a cut is chosen, which names a step that is no cut", () => {
+    const view = show();
+    const button = (): HTMLButtonElement | undefined =>
+      [...root.querySelectorAll<HTMLButtonElement>(".onnx-nb-cutting button")].find((each) =>
+        each.textContent.startsWith("Undo"),
+      );
+    view.dispatch({ type: "toggle", scope: enc });
+    expect(button()?.hidden).toBe(true);
+    view.dispatch({ type: "output", value: target("tensor", "y").id });
+    expect([button()?.hidden, button()?.textContent]).toEqual([false, "Undo"]);
+    view.dispatch({ type: "toggle", scope: enc });
+    expect([button()?.hidden, button()?.textContent]).toEqual([false, "Undo: scopes"]);
+    button()?.click();
+    expect(button()?.textContent).toBe("Undo");
+    button()?.click();
+    expect(view.state.boundary.outputs).toEqual([]);
+  });
+
   it("skips single selections, and drops undone steps at the next action", () => {
     const view = show();
     view.dispatch({ type: "toggle", scope: enc });

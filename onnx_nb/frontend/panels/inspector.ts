@@ -158,7 +158,7 @@ function traces({ columns, dispatch }: ViewContext, target: Target, signal: Abor
 }
 
 const CAPTURE = "Run the model and see every value in it";
-const PROFILE = "Run the model as in production, and color its nodes by the time they take";
+const PROFILE = "Measure the model, and color its nodes by their time";
 const SIMPLIFY = "Remove what computes nothing, and verify that the rest computes the same";
 
 function captureAll({ host, state, dispatch }: ViewContext, signal: AbortSignal): Node {
@@ -178,8 +178,8 @@ function captureAll({ host, state, dispatch }: ViewContext, signal: AbortSignal)
 /** Returns the number of a target in the overlay; for a tensor the number of its producer, null without one. */
 function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): Fact | null {
   const { label, reduce } = overlay.data;
-  if (kind === "scope")
-    return [elide(`${label || "value"} (${reduce})`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
+  const word = reduce === "sum" ? "" : ` (${reduce})`; // the sum over a scope is its own number
+  if (kind === "scope") return [elide(`${label || "value"}${word}`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
   const node = kind === "node" ? id : columns.producer[id];
   if (node < 0) return null;
   return [elide(label || "value", 40), overlay.say(overlay.number(BOX.NODE, node))];
@@ -199,11 +199,11 @@ function overview(columns: Columns): Node[] {
     ["IR version", String(meta.ir_version)],
   ];
   return [
-    heading("model", meta.name || "model"),
+    el("h4", "Model"), // the bar above has its name
     facts(rows),
     list("inputs", columns.graphInputs, (value) => tensorRow(columns, value)),
     list("outputs", columns.graphOutputs, (value) => tensorRow(columns, value)),
-    el("p.onnx-nb-dim", "Click a box to inspect it, an arrow to choose its tensor. Press ? for keys."),
+    el("p.onnx-nb-dim", "Click a box or an arrow to inspect it. Press ? for keys."),
   ];
 }
 

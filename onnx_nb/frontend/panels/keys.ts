@@ -16,7 +16,8 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["Ctrl+arrow", "add the neighbor to the selection"],
   ["Ctrl+C", "copy the names of all that is selected"],
   ["right click · Menu, Shift+F10", "all that can be done with it; with Shift the menu of the browser"],
-  ["double click, Enter, e", "expand or collapse the scope; the shape of an input, to change it"],
+  ["double click, Enter, e", "expand or collapse the scope"],
+  ["double click, F2", "change the shape of an input"],
   ["Shift+E  Shift+C", "expand all, collapse all"],
   ["drag · Ctrl+wheel · pinch", "move · zoom"],
   ["wheel", "zoom, once the graph has been clicked"],
@@ -62,7 +63,7 @@ export function createHelp(extraKeys: typeof KEYS, onClose: () => void, signal: 
   const element = el(
     "div.onnx-nb-help",
     { role: "dialog", "aria-label": "Keys, gestures and search", hidden: true },
-    el("header", el("h4", "Keys and gestures"), done),
+    el("div", el("h4", "Keys and gestures"), done),
     facts([...KEYS, ...extraKeys].map(([keys, effect]) => [keys, el("span", effect)])),
     el("h4", "Search"),
     facts(SEARCHES.map(([query, finds]) => [el("code", query), el("span", finds)])),
@@ -111,10 +112,10 @@ export function listenKeys(
     if (scope >= 0) dispatch({ type: "toggle", scope });
   };
 
-  const openMenu = (): void => {
+  const onSelection = (act: (target: Target) => void) => (): void => {
     const { selection } = state();
     if (selection === null) announce("Nothing is selected");
-    else viewport.openMenu(selection);
+    else act(selection);
   };
   const keys: Readonly<Record<string, (event: KeyboardEvent) => void>> = {
     i: () => end("input"),
@@ -147,7 +148,8 @@ export function listenKeys(
     "=": () => viewport.zoomBy(1.25),
     "-": () => viewport.zoomBy(0.8),
     "−": () => viewport.zoomBy(0.8),
-    ContextMenu: openMenu,
+    ContextMenu: onSelection((target) => viewport.openMenu(target)),
+    F2: onSelection((target) => viewport.activate(target)),
     ArrowUp: (event) => step("up", event.shiftKey),
     ArrowDown: (event) => step("down", event.shiftKey),
     ArrowLeft: () => step("left", false),

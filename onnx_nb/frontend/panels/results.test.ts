@@ -82,7 +82,7 @@ describe("the panel of a capture", () => {
     buttonIn(root, "Show it").click();
     expect(told).toEqual([EVIL]);
     const detail = root.querySelector("[aria-label=Value]");
-    expect(detail?.textContent).toContain("1, 0, 0%");
+    expect(detail?.textContent).toContain("1 NaN, 0 Inf");
     expect(detail?.textContent).toContain("Log");
     expect(root.querySelector("img")).toBeNull();
   });

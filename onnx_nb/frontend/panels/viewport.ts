@@ -16,7 +16,7 @@ import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
 import { type Saving, type State, selectionOf } from "../scene/state.ts";
-import { el, elide, on, onAbort, onResize, placeTooltip } from "../ui/dom.ts";
+import { el, elide, hasFocus, on, onAbort, onResize, placeTooltip } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
 import { savePicture, snapshot } from "./export.ts";
@@ -41,8 +41,9 @@ export interface ViewportOptions {
   onFailure(error: unknown): void;
   /** the camera has moved, by hand or in a glide */
   onLook(): void;
-  /** a person asks for the menu of a target, or for what a double click on it does, at a point of the window */
+  /** a person asks for the menu of a target, at a point of the window */
   onMenu(target: Target, at: cameras.Point): void;
+  /** a person asks for what a double click on a target does; `at`: where its label is in the window */
   onDoubleClick(target: Target, at: cameras.Point): void;
   /** differences from the graph that this one is compared with */
   statuses(): DiffStatuses | null;
@@ -61,6 +62,8 @@ const NARROW = 760;
 const NOTICED_PX = 12;
 /** Milliseconds that the hint about the wheel is shown. */
 const HINT_MS = 1100;
+/** Pixels from the corner of a popup to the text in its field: its left end, its middle. */
+const FIELD = { left: 14, middle: 18 };
 
 export class Viewport {
   /** panels may overlap the picture */
@@ -440,6 +443,10 @@ export class Viewport {
     this.#zoom(factor, view.w / 2, view.h / 2);
   }
 
+  get hasFocus(): boolean {
+    return hasFocus(this.#canvas);
+  }
+
   focus(): void {
     this.#canvas.focus({ preventScroll: true });
   }
@@ -513,6 +520,24 @@ export class Viewport {
     this.#options.onMenu(target, at);
   }
 
+  /** Does what a double click on a target does. */
+  activate(target: Target): void {
+    this.#tooltip.hidden = true;
+    this.#options.onDoubleClick(target, this.#labelOf(target) ?? this.locate(target) ?? this.#inWindow(0, 0));
+  }
+
+  /** Returns where in the window a field covers the label of a tensor; null if the label is not in view. */
+  #labelOf(target: Target): cameras.Point | null {
+    if (this.scene === null || target.kind !== "tensor") return null;
+    const { camera, view } = this.#control;
+    const { labelX, labelY } = this.scene.edges;
+    const [edge] = this.scene.edgesOf(target.id);
+    const at = cameras.toScreen(camera, labelX[edge], labelY[edge]);
+    // NaN without an edge or a label: no comparison holds
+    const isInView = at.x > 0 && at.y > 0 && at.x < view.w && at.y < view.h;
+    return isInView ? this.#inWindow(at.x - FIELD.left, at.y - FIELD.middle) : null;
+  }
+
   #inWindow(x: number, y: number): cameras.Point {
     const { left, top } = this.#canvas.getBoundingClientRect();
     return { x: left + x, y: top + y };
@@ -556,7 +581,7 @@ export class Viewport {
       },
       doubleClick: (x, y) => {
         const hit = this.#hitAt(x, y);
-        if (hit !== null && hit.part !== "toggle") this.#options.onDoubleClick(hit.target, this.#inWindow(x, y));
+        if (hit !== null && hit.part !== "toggle") this.activate(hit.target);
       },
       menu: (x, y) => {
         const hit = this.#hitAt(x, y);

@@ -61,7 +61,7 @@ const SPECK = 1.2;
 /** Opacity of the tint of a box with a diff status; text on it stays legible. */
 const TINT = 0.13;
 /** Pixels: font size of the diff status on the edge of a box. */
-const PILL = { h: 14, pad: 6, font: 10, over: 20, up: 3 } as const;
+const PILL = { h: 13, pad: 6, font: 10, over: 20 } as const;
 /** Pixels on screen below which an open scope is a patch of color as well. */
 const GRAIN = 3;
 /** Pixels on screen of an open scope below which its lines would overlap. */
@@ -313,7 +313,7 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
     const width = (text: string): number => measure(text, PILL.font, true) + 2 * PILL.pad;
     const text = width(long) <= w[box] + PILL.over ? long : words.short;
     const right = x[box] + Math.max(w[box] - 6, Math.min(width(text) + PILL.over, w[box] + PILL.over));
-    const middle = y[box] - PILL.up;
+    const middle = y[box]; // higher it would cover the label of the edge
     ctx.beginPath();
     ctx.roundRect(right - width(text), middle - PILL.h / 2, width(text), PILL.h, PILL.h / 2);
     ctx.fillStyle = difference.color;
@@ -593,7 +593,7 @@ const MAX_NAME_LENGTH = 40;
 /** Draws dtype and shape next to an edge, after the name of a chosen tensor; for a missing input its name, in red. */
 function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): void {
   if (TEXT.edge * k < LEGIBLE) return;
-  const { scene, columns, theme, marks, measure } = picture;
+  const { scene, columns, index, theme, marks, measure } = picture;
   const { edges } = scene;
   /** writes on a ground of its own, so that no line beside the edge strikes the text through */
   const write = (edge: number, text: string, bold: boolean, color: string, x: number, y: number): void => {
@@ -633,7 +633,13 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
     const full = nameLabels.has(value) || pill === BOX.INPUT || pill === BOX.OUTPUT ? "" : columns.valueNameOf(value);
     const name = full.length > MAX_NAME_LENGTH ? `…${full.slice(1 - MAX_NAME_LENGTH)}` : full;
     nameLabels.add(value);
-    const text = missing ? name || full : [boundaryMark, name, scene.edgeLabel(edge)].filter(Boolean).join("  ");
+    const label = missing ? [name || full] : [boundaryMark, name, scene.edgeLabel(edge)].filter(Boolean);
+    const isHidden = (): boolean => {
+      const box = index.boxAt(x + measure(label.join("  "), TEXT.edge, true) + TEXT.gap, y);
+      return box >= 0 && scene.boxes.kind[box] !== BOX.OPEN;
+    };
+    while (label.length > 1 && isHidden()) label.pop(); // a box beside it hides the end
+    const text = label.join("  ");
     if (text !== "") write(edge, text, true, edgeInk(picture, value, how), x, y);
   }
   ctx.textBaseline = "alphabetic";

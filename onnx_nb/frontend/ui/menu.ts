@@ -133,7 +133,8 @@ export function openMenu(
       if (text !== null && text !== "" && text !== value) entry.act(text);
     };
     const field = textField(name, value, enter, signal, { placeholder: hint, title: entry.title });
-    fill("dialog", [el("span.onnx-nb-dim", name), field], field);
+    field.size = Math.min(48, value.length + 12);
+    fill("dialog", [field, el("span.onnx-nb-dim", entry.title)], field);
     field.select();
   };
   const press = (entry: Entry): void => {
