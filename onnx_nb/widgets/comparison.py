@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import traitlets
 
 from onnx_nb.analysis.compare.metrics import METRICS
@@ -14,12 +15,13 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.quantize.sensitivity import effects
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.quantizer_columns import curve_steps
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
 from onnx_nb.drawing.html import Content
-from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._graphs import ChartWidget
 
 if TYPE_CHECKING:
     import os
@@ -36,7 +38,7 @@ DETAILS_IN_STATE, DETAILS = 500_000, 3_000_000
 """Maximum bytes of details of points in a saved notebook and in a page. In a notebook the browser requests others."""
 
 
-class ComparisonPanel(LinkedWidget):
+class ComparisonPanel(ChartWidget):
     """Errors of all points of a comparison: their start, their size, and the values that have them.
 
     Parameters
@@ -72,7 +74,7 @@ class ComparisonPanel(LinkedWidget):
     _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """Actions in addition to viewing: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a quantized region."""
+    """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, and the ``"graph"``."""
 
     _steps = traitlets.List(traitlets.Dict()).tag(sync=True)
     """Steps of `curve` as JSON."""
@@ -114,6 +116,9 @@ class ComparisonPanel(LinkedWidget):
             actions = ["reproduce", *(["drill"] if comparison.has_module else [])]
         if {point.name for point in comparison.points if point.quantizers} - self._what_if.always_quantized().keys():
             actions += ["float"]
+        model = comparison.models[1] if comparison.models else getattr(comparison, "model", None)
+        if comparison.points and model is not None:
+            self._beside, actions = model, [*actions, "graph"]
         super().__init__(alt, {"columns": table}, _actions=actions, **start, **traits)
         self.graph = graph
 
@@ -128,14 +133,23 @@ class ComparisonPanel(LinkedWidget):
     def _content(self, **options: Any) -> Content:
         details = options.get("limit", DETAILS)
         columns = comparison_columns(self.comparison, details=details, progress=options.get("progress"))
-        parts = {"points": columns.to_bytes()}
-        about = {"steps": self._steps}
+        parts = {"points": columns.to_bytes()} | {name: self._part(name) for name in self._actions if name == "graph"}
+        about = {"steps": self._steps, "graph": "graph" in parts}
         return Content(f"{self.comparison.reference} and {self.comparison.candidate}", about, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:
         off = {"reproduce", "drill"} - set(self._actions)
+        off |= set() if "graph" in self._actions else {"range"}
         off |= set() if "float" in self._actions else {"float", "front", "worst", "suggest", "undo"}
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
+
+    def _pack(self, name: str) -> Columns:
+        if name not in self._actions:
+            return super()._pack(name)
+        graph = Graph.opened(self._beside)
+        producers = dict(zip(graph.value_names, graph.producer.tolist(), strict=True))
+        rows = [producers.get(point.candidate, producers.get(point.reference, -1)) for point in self.comparison.points]
+        return self._colored(self.comparison, row_node=np.asarray(rows, np.int32))
 
     def _on_detail(self, call: Call[DetailRequest]) -> Reply:
         request = call.request

@@ -1,7 +1,9 @@
 /** The panel of a comparison: where errors begin, all points in a table, and details of the chosen one. */
 
+import type { ChartOptions } from "../charts/chart.ts";
 import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
+import type { Pack } from "../protocol/codec.ts";
 import { type Details, ERROR_KINDS, type ErrorKind, type Points, STATE } from "../protocol/comparison.ts";
 import { countOf, integer, magnitude, percent } from "../scene/formatting.ts";
 import { button, choice, el, elide, fillings, svg } from "../ui/dom.ts";
@@ -19,6 +21,7 @@ import {
   texts,
 } from "../ui/table.ts";
 import { createPanelTask, type OnProgress, type TaskBar } from "../ui/task.ts";
+import { createChartGraph, type GraphSource } from "./chartgraph.ts";
 import { download } from "./export.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
 import {
@@ -37,6 +40,8 @@ export interface ComparisonOptions {
   /** a person chose a point, "" for none */
   readonly onChoose?: (name: string) => void;
   readonly onMetric?: (metric: string) => void;
+  /** the graph of the model, which stands beside the chart; absent where there is none */
+  readonly graph?: GraphSource;
   /** loads the details of a point beyond its metrics */
   readonly detail: (row: number, signal: AbortSignal) => Promise<Details>;
   /** writes the whole comparison as a page */
@@ -69,17 +74,32 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     table.choose(row);
     layers.choose(points.layerOf(row));
     chart.plot.choose(row);
+    graph.choose(row);
     detail.show(row);
     if (row >= 0) announce(`${points.text("name", row)}, ${chart.errorsOf(row)}`);
     if (person) options.onChoose?.(row < 0 ? "" : points.text("name", row));
   };
   const pick = (row: number): void => choose(row, true);
-  const onMetric = (metric: string): void => options.onMetric?.(metric);
+  const events = {
+    onChoose: pick,
+    onMetric: (metric: string): void => options.onMetric?.(metric),
+    onHover: (row: number): void => graph.hover(row),
+    onRange: (rows: readonly number[]): void => graph.range(chart.plot, rows),
+  };
   const hasWhatIf = points.quantizers > 0 && (options.change !== undefined || (options.steps ?? []).length > 1);
   const onRegion = (name: string): void => void (points.rowOf(name) >= 0 && pick(points.rowOf(name)));
   const onUpdate = (regions: number): void => tabs.buttons.at(-1)?.replaceChildren(`In float (${integer(regions)})`);
   const whatIf = hasWhatIf ? createWhatIf(options.change ?? null, task, onRegion, onUpdate, signal) : null;
-  const chart = createErrorSection(points, options.metric ?? "rel_l2", { onChoose: pick, onMetric }, signal);
+  const chart = createErrorSection(points, options.metric ?? "rel_l2", events, signal);
+  const rows = {
+    count: points.count,
+    noun: "point",
+    name: (row: number): string => points.text("name", row),
+    nodesOf: (row: number, { arrays }: Pack): number[] => [arrays.get("row_node")?.[row] ?? -1].filter((id) => id >= 0),
+    onChoose: pick,
+  };
+  const graph = createChartGraph(options.graph, rows, task, signal);
+  chart.bar.append(graph.bar);
   const isDark = (): boolean => root.classList.contains("onnx-nb-dark");
   const actionsOf = (row: number, round: AbortSignal): HTMLElement[] =>
     pointActions(points, row, options, task, whatIf, round);
@@ -125,7 +145,9 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const emptyNote = el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.");
   const left = el("div.onnx-nb-comparison-left", chart.element, whatIf?.chart ?? null);
   const body =
-    points.count > 0 ? [left, detail.element, scales?.detail ?? null] : [points.missingCount > 0 ? below : emptyNote];
+    points.count > 0
+      ? [left, graph.element, detail.element, scales?.detail ?? null]
+      : [points.missingCount > 0 ? below : emptyNote];
   if (points.count > 0) left.append(below);
   root.replaceChildren(
     headerOf(points, options.back, linkNote, goToFirst, save.element, signal),
@@ -305,7 +327,7 @@ function saveMenu(
 function createErrorSection(
   points: Points,
   start: string,
-  events: { readonly onChoose: (row: number) => void; readonly onMetric: (metric: string) => void },
+  events: Pick<ChartOptions, "onChoose" | "onHover" | "onRange"> & { readonly onMetric: (metric: string) => void },
   signal: AbortSignal,
 ) {
   const { metrics, first } = points.about;
@@ -341,7 +363,7 @@ function createErrorSection(
         el("span.onnx-nb-dim", ` ${elide(points.text("op_type", row), 40)}`),
         el("div", errorsOf(row)),
       ],
-      onChoose: events.onChoose,
+      ...events,
       note: noteOf(points),
     },
     signal,
@@ -381,7 +403,7 @@ function createErrorSection(
   const order = el("span.onnx-nb-dim.onnx-nb-order", "in order of execution →");
   const bar = el("div.onnx-nb-chart-bar", select, ...kinds.map(key), order);
   const element = el("section.onnx-nb-chart", { "aria-label": "Errors against depth" }, bar, plot.element);
-  return { element, plot, setMetric, errorsOf };
+  return { element, bar, plot, setMetric, errorsOf };
 }
 
 /** Returns the numbers of a metric; infinite where only one side is NaN, since no other number counts then. */

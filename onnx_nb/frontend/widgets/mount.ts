@@ -2,6 +2,7 @@
 
 import { hearKernel } from "../hosts/comm.ts";
 import { outputWith } from "../hosts/output.ts";
+import type { GraphSource } from "../panels/chartgraph.ts";
 import type { Channel } from "../protocol/channel.ts";
 import { failureText } from "../protocol/host.ts";
 import { loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
@@ -129,6 +130,17 @@ export function sharing<T>(
       const data = await loading;
       if (!signal.aborted) show(data, model, channel, root, signal);
     };
+  };
+}
+
+/** Returns the graph beside a panel's chart; none without a kernel, or where a linked graph shows the same. */
+export function chartGraph(model: WidgetModel, channel: Channel, part: string): { readonly graph?: GraphSource } {
+  if (!channel.live || model.get("_linked") !== "") return {};
+  return {
+    graph: {
+      load: () => loadPart(model, channel, part),
+      extract: (nodes, signal, progress) => channel.value("range", { nodes: [...nodes] }, { signal, progress }),
+    },
   };
 }
 
