@@ -74,7 +74,7 @@ class ComparisonPanel(ChartWidget):
     _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, and the ``"graph"``."""
+    """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, ``"graph"``."""
 
     _steps = traitlets.List(traitlets.Dict()).tag(sync=True)
     """Steps of `curve` as JSON."""

@@ -3,7 +3,10 @@
 import { hearKernel } from "../hosts/comm.ts";
 import { outputWith } from "../hosts/output.ts";
 import type { GraphSource } from "../panels/chartgraph.ts";
+import type { GraphView } from "../panels/graphview.ts";
+import type { ModelPart } from "../panels/summary.ts";
 import type { Channel } from "../protocol/channel.ts";
+import type { Columns, Target } from "../protocol/columns.ts";
 import { failureText } from "../protocol/host.ts";
 import { loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
@@ -165,6 +168,33 @@ export const CHOICE_EVENT = "onnx-nb-chosen";
 export function announceChoice(root: HTMLElement, ...names: readonly string[]): void {
   const detail = names.filter((name) => name !== "");
   if (detail.length > 0) root.dispatchEvent(new CustomEvent(CHOICE_EVENT, { detail }));
+}
+
+/** Type of the event with which a summary asks the graph below it to show something. */
+const SHOW_EVENT = "onnx-nb-show";
+
+/** Asks the graph of a widget, by its id, to show something: both are in one cell or page, so this needs no kernel. */
+export function showInGraph(root: HTMLElement, graph: string, part: ModelPart): void {
+  root.dispatchEvent(new CustomEvent(SHOW_EVENT, { bubbles: true, composed: true, detail: { graph, part } }));
+}
+
+/** Selects and frames what the summary of a graph asks for. */
+export function hearSummary(root: HTMLElement, view: GraphView, own: string, signal: AbortSignal): void {
+  const show = (event: Event): void => {
+    const { graph, part } = (event as CustomEvent<{ readonly graph: string; readonly part: ModelPart }>).detail;
+    const targets = graph === own ? targetsOf(view.columns, part) : [];
+    if (targets.length === 0) return;
+    view.dispatch({ type: "selectAll", targets });
+    view.dispatch(targets.length > 1 ? { type: "fit", targets } : { type: "reveal", target: targets[0] });
+    root.scrollIntoView({ block: "nearest" });
+  };
+  document.addEventListener(SHOW_EVENT, show, { signal });
+}
+
+function targetsOf(columns: Columns, { kind, name }: ModelPart): Target[] {
+  if (kind !== "op") return [columns.find(name, kind)].filter((target) => target !== undefined);
+  const nodes = Array.from({ length: columns.nodeCount }, (_, id): Target => ({ kind: "node", id }));
+  return nodes.filter(({ id }) => columns.opOf(id) === name);
 }
 
 /** Returns the pixels of the window below the top of a view on a page, minus a margin for the view's bars. */
