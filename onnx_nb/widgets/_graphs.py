@@ -21,9 +21,6 @@ from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets._hosts import running_shell
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.result import Profile
@@ -159,14 +156,14 @@ class ChartWidget(LinkedWidget):
     _beside: Model
     """The model whose graph stands beside the chart; not set if there is none."""
 
-    def _colored(self, source: Source, **rows: NDArray[np.int32]) -> Columns:
+    def _colored(self, source: Source, **rows: Any) -> Columns:
         """Return the columns of that graph, with the numbers that color it and the nodes of the rows."""
         from onnx_nb.analysis.view.graph_columns import columns
         from onnx_nb.analysis.view.overlays import overlay
 
         table, layer = columns(self._beside), overlay(self._beside, source)
-        numbers = {"overlay_nodes": layer.nodes, "overlay_scopes": layer.scopes}
-        return Columns({**table.arrays, **numbers, **rows}, {**table.meta, "overlay": layer.to_json()})
+        rows |= {"overlay_nodes": layer.nodes, "overlay_scopes": layer.scopes}
+        return Columns({**table.arrays, **rows}, {**table.meta, "overlay": layer.to_json()})
 
     def _on_range(self, call: Call[SelectRequest]) -> Reply:
         from onnx_nb.analysis.submodel.extraction import extract
@@ -175,8 +172,7 @@ class ChartWidget(LinkedWidget):
         selection = select(self._beside, call.request.nodes)
         if selection.obstacle:
             raise OnnxNbError(selection.obstacle, advice="Choose another range.")
-        with self._lock:
-            self.submodel = extract(self._beside, selection.inputs, selection.outputs)
+        self.submodel = extract(self._beside, selection.inputs, selection.outputs)
         count = count_text(len(self.submodel.proto.graph.node), "node")
         return Reply(f"Extracted {count}: panel.submodel is a model that runs by itself; .save(path) writes it.")
 

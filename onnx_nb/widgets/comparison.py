@@ -74,7 +74,7 @@ class ComparisonPanel(ChartWidget):
     _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, ``"graph"``."""
+    """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, ``"range"``."""
 
     _steps = traitlets.List(traitlets.Dict()).tag(sync=True)
     """Steps of `curve` as JSON."""
@@ -118,33 +118,32 @@ class ComparisonPanel(ChartWidget):
             actions += ["float"]
         model = comparison.models[1] if comparison.models else getattr(comparison, "model", None)
         if comparison.points and model is not None:
-            self._beside, actions = model, [*actions, "graph"]
+            self._beside, actions = model, [*actions, "range"]
         super().__init__(alt, {"columns": table}, _actions=actions, **start, **traits)
         self.graph = graph
 
     def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS, progress: Progress | None = None) -> Path:
         """Write the panel as one file that needs neither kernel nor network; see `ModelGraph.to_html`.
 
-        ``limit`` is the maximum bytes of histograms and other details. Those of the worst points are included, and the
-        page reports which were omitted.
+        ``limit`` is the maximum bytes of details; those of the worst points are in it, and the page says which are not.
         """
         return self._written(path, limit=limit, progress=progress)
 
     def _content(self, **options: Any) -> Content:
         details = options.get("limit", DETAILS)
         columns = comparison_columns(self.comparison, details=details, progress=options.get("progress"))
-        parts = {"points": columns.to_bytes()} | {name: self._part(name) for name in self._actions if name == "graph"}
-        about = {"steps": self._steps, "graph": "graph" in parts}
+        parts, has_graph = {"points": columns.to_bytes()}, "range" in self._actions
+        parts |= {"graph": self._part("graph")} if has_graph else {}
+        about = {"steps": self._steps, "graph": has_graph}
         return Content(f"{self.comparison.reference} and {self.comparison.candidate}", about, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:
-        off = {"reproduce", "drill"} - set(self._actions)
-        off |= set() if "graph" in self._actions else {"range"}
+        off = {"reproduce", "drill", "range"} - set(self._actions)
         off |= set() if "float" in self._actions else {"float", "front", "worst", "suggest", "undo"}
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
     def _pack(self, name: str) -> Columns:
-        if name not in self._actions:
+        if name != "graph" or "range" not in self._actions:
             return super()._pack(name)
         graph = Graph.opened(self._beside)
         producers = dict(zip(graph.value_names, graph.producer.tolist(), strict=True))
@@ -264,13 +263,10 @@ class ComparisonPanel(ChartWidget):
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
         name, values = self._selected_name, Graph.of(model).value_names
+        names = [f"{name}_quantized", name]  # a weight: as the quantizer named it, or as it was
         if name in self.comparison:
-            point = self.comparison[name]
-            names = [point.candidate, point.reference]
-        else:  # a weight: as the quantizer named it, or as it was
-            names = [f"{name}_quantized", name]
-        tensors = (tensor for tensor in names if tensor in values)
-        return next(({"kind": "tensor", "name": tensor} for tensor in tensors), None)
+            names = [self.comparison[name].candidate, self.comparison[name].reference]
+        return next(({"kind": "tensor", "name": tensor} for tensor in names if tensor in values), None)
 
     def _selected(self, tensor: str) -> dict[str, Any] | None:
         return next(iter(self._of_point(tensor)), None)

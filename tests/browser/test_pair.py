@@ -66,6 +66,9 @@ def test_differences_are_listed_shown_and_gone_through(themed_lab: JupyterPage, 
     reference = models.light("squeezenet")
     pair = show(lab, reference, edited(reference, tmp_path))
     lab.screenshot(f"pair-{lab.theme}")
+    # from the first node to the last, as one graph opens
+    for side in (pair.reference, pair.candidate):
+        assert all(side.find(name, "tensor") for name in ("data_0", "softmaxout_1"))
     rows = pair.root.locator(".onnx-nb-change")
     expect(rows).to_have_count(3)
     expect(pair.root.get_by_text("3 differences")).to_be_visible()

@@ -17,7 +17,7 @@ export interface ChartOptions {
   /** the row under the pointer is another one, −1 for none */
   readonly onHover?: (row: number) => void;
   /** a person chose a range of rows, or none; without this, dragging over a range zooms in */
-  readonly onRange?: (rows: readonly number[]) => void;
+  readonly onRange?: (rows: readonly number[], chart: Pick<Chart<ChartOptions>, "zoomToRange" | "chooseRange">) => void;
   /** false: there are no ranges, since the rows have no order */
   readonly zooms?: boolean;
 }
@@ -122,7 +122,8 @@ export abstract class Chart<Options extends ChartOptions> {
     const [from, to] = range ?? [1, 0];
     const isInside = (middle: number): boolean => middle >= from && middle <= to;
     const places = this.places().filter(([, start, end]) => isInside((start + end) / 2));
-    this.options.onRange?.(places.map(([row]) => row));
+    const rows = places.map(([row]) => row);
+    this.options.onRange?.(rows, this);
     this.schedule();
   }
 

@@ -2,17 +2,13 @@
 
 import type { ErrorKind } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
-import { documentOf, SvgPen, xml } from "../render/svg.ts";
-import { createMeasure, type Theme } from "../render/theme.ts";
+import type { Theme } from "../render/theme.ts";
 import { integer } from "../scene/formatting.ts";
-import { elide } from "../scene/labels.ts";
 import { button, el, onResize } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 import { Chart, type ChartOptions, type Extent } from "./chart.ts";
 
 interface ErrorPlotOptions extends ChartOptions {
-  /** name of the plotted metric */
-  readonly metric: string;
   /** row of the first divergent point, −1 for none */
   readonly first: number;
   /** message over a plot that has nothing to show, "" for none */
@@ -25,7 +21,6 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
   readonly #overlay = el("canvas.onnx-nb-depth-over", { "aria-hidden": true });
   readonly #showAll: HTMLElement;
   #errors: ErrorSeries;
-  #metric: string;
   #area: PlotArea;
   /** the errors must be redrawn, not only the chosen point */
   #needsRedraw = false;
@@ -37,7 +32,6 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
   ) {
     super("onnx-nb-depth-plot", { label: "Errors against depth", ...options }, ["activation"], signal);
     this.#errors = errors;
-    this.#metric = options.metric;
     this.#area = this.#areaNow();
     this.#showAll = button("Show all", () => this.showAll(), signal, {
       class: "onnx-nb-small onnx-nb-depth-whole",
@@ -53,30 +47,9 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
     onResize([this.surface], signal, () => this.rearrange());
   }
 
-  show(errors: ErrorSeries, metric: string): void {
+  show(errors: ErrorSeries): void {
     this.#errors = errors;
-    this.#metric = metric;
     this.rearrange();
-  }
-
-  /** Returns the plot with its caption. */
-  svg(title: string): string {
-    const [w, h] = this.size;
-    const pen = new SvgPen(createMeasure(this.theme.font));
-    this.#drawPicture(pen, title, 1);
-    return documentOf(w, h + CAPTION, `<title>${xml(title)}</title>${pen.finish()}`);
-  }
-
-  /** Returns the plot with its caption, at twice its size. */
-  png(title: string): Promise<Blob> {
-    const [w, h] = this.size;
-    const canvas = el("canvas", { width: 2 * w, height: 2 * (h + CAPTION) });
-    const pen = canvas.getContext("2d");
-    if (pen === null) return Promise.reject(new Error("this browser cannot draw on a canvas"));
-    this.#drawPicture(pen as Pen, title, 2);
-    return new Promise((resolve, reject) => {
-      canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)));
-    });
   }
 
   // ---------------------------------------------------------------- drawing
@@ -132,17 +105,6 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
       pen.lineWidth = 2;
       pen.stroke();
     }
-  }
-
-  #drawPicture(pen: Pen, title: string, scale: number): void {
-    const look = this.#look;
-    const area = this.#areaNow();
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
-    pen.fillStyle = look.theme.background;
-    pen.fillRect(0, 0, area.width, area.height + CAPTION);
-    drawCaption(pen, area, title, this.#metric, look);
-    pen.setTransform(scale, 0, 0, scale, 0, scale * CAPTION);
-    drawErrors(pen, area, this.options.first, look);
   }
 
   // ---------------------------------------------------------------- choosing
@@ -379,54 +341,6 @@ function upright(pen: Pen, x: number, to: number, color: string): void {
   pen.moveTo(x, 4);
   pen.lineTo(x, to);
   pen.stroke();
-}
-
-/** Pixels that the text above an exported plot takes. */
-const CAPTION = 58;
-const EDGE = 14;
-
-/** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
-function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Style): void {
-  pen.textAlign = "left";
-  pen.textBaseline = "middle";
-  pen.fillStyle = theme.text;
-  pen.font = `600 12px ${theme.font}`;
-  wrap(pen, title, area.width - 2 * EDGE).forEach((text, at) => {
-    pen.fillText(text, EDGE, 15 + 16 * at);
-  });
-  pen.font = `${FONT}px ${theme.font}`;
-  pen.fillStyle = theme.dim;
-  const label = `${metric}, in order of execution`;
-  pen.fillText(label, EDGE, CAPTION - 8);
-  let x = EDGE + pen.measureText(label).width + 24;
-  for (const { kind } of area.errors.series) {
-    const y = CAPTION - 8;
-    pen.fillStyle = kind === "cumulative" ? theme.accent : isolated;
-    if (kind === "cumulative") pen.fillRect(x, y - 1, 14, 2);
-    else {
-      pen.beginPath();
-      circle(pen, x + 10.5, y, 3.5);
-      pen.fill();
-    }
-    pen.fillStyle = theme.dim;
-    pen.fillText(kind, x + 20, y);
-    x += 20 + pen.measureText(kind).width + 18;
-  }
-}
-
-/** Returns a text in at most two lines. */
-function wrap(pen: Pen, text: string, width: number): string[] {
-  const [begin, ...words] = text.split(" ");
-  const lines = [begin];
-  for (const word of words) {
-    const line = `${lines.at(-1)} ${word}`;
-    if (pen.measureText(line).width <= width) lines[lines.length - 1] = line;
-    else lines.push(word);
-  }
-  const [first, ...moreLines] = lines;
-  return (moreLines.length === 0 ? [first] : [first, moreLines.join(" ")]).map((line) =>
-    elide(line, width, 12, true, (text) => pen.measureText(text).width),
-  );
 }
 
 function contains({ span }: PlotArea, row: number): boolean {

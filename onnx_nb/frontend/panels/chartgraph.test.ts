@@ -18,7 +18,7 @@ describe("the chosen range", () => {
     const numbers = Float64Array.from({ length: 21 }, (_, row) => 10 ** -row);
     const series = [{ kind: "cumulative" as const, numbers }];
     const errors = { count: 21, series, logarithmic: true, parts: [], odd: "" };
-    const options = { metric: "", first: -1, note: "", describe: String, onChoose: () => undefined };
+    const options = { first: -1, note: "", describe: String, onChoose: () => undefined };
     const onRange = (rows: readonly number[]): void => void ranges.push(rows);
     const plot = new ErrorPlot(errors, { ...options, onRange }, new AbortController().signal);
     const surface = plot.element.querySelector<HTMLElement>("[role=slider]") as HTMLElement;
@@ -82,7 +82,6 @@ describe("the graph beside a chart", () => {
     );
     const rows = {
       count: 2,
-      noun: "point",
       name: (row: number) => `point ${row}`,
       nodesOf: (row: number) => [row],
       onChoose: (row: number) => chosen.push(row),
@@ -98,9 +97,9 @@ describe("the graph beside a chart", () => {
   it("is colored, and lights and selects the node of a row", async () => {
     const { graph, view } = await shown();
     expect(view.state.overlay?.data.label).toBe("isolated");
-    graph.hover(1);
+    graph.events.onHover(1);
     expect(view.state.hover).toEqual({ kind: "node", id: 1 });
-    graph.hover(-1);
+    graph.events.onHover(-1);
     expect(view.state.hover).toBeNull();
     graph.choose(1);
     expect(view.state.selection).toEqual({ kind: "node", id: 1 });
@@ -120,21 +119,21 @@ describe("the graph beside a chart", () => {
       return Promise.resolve("Extracted 2 nodes");
     };
     const { graph, view, task } = await shown({ extract });
-    graph.range(chart, [0, 1]);
+    graph.events.onRange([0, 1], chart);
     expect(graph.bar.textContent).toContain("2 nodes from point 0 to point 1");
     expect([view.state.selection, ...view.state.others].map((target) => target?.id).sort()).toEqual([0, 1]);
     buttonIn(graph.bar, "Extract this range").click();
     await settle();
     expect(asked).toEqual([[0, 1]]);
     expect(task.element.textContent).toContain("Extracted 2 nodes");
-    graph.range(chart, []);
+    graph.events.onRange([], chart);
     expect(graph.bar.hidden).toBe(true);
     expect(view.state.selection).toBeNull();
   });
 
   it("extracts nothing on a page without a kernel, and is not there where it cannot be loaded", async () => {
     const { graph } = await shown();
-    graph.range(chart, [0, 1]);
+    graph.events.onRange([0, 1], chart);
     expect(buttonIn(graph.bar, "Extract this range").hidden).toBe(true);
     const gone = await shown({ load: () => Promise.reject(new Error("the kernel is gone")) }).catch(() => null);
     expect(gone?.graph.element.hidden ?? true).toBe(true);

@@ -1,5 +1,6 @@
 /** The graph beside a chart of rows: colored by their numbers; it lights, shows and selects the nodes of rows. */
 
+import type { ChartOptions } from "../charts/chart.ts";
 import type { Pack } from "../protocol/codec.ts";
 import { Columns, type Target } from "../protocol/columns.ts";
 import type { Patch } from "../protocol/host.ts";
@@ -20,8 +21,6 @@ export interface GraphSource {
 /** What the rows of a chart are in the graph. */
 export interface GraphRows {
   readonly count: number;
-  /** what a row is called */
-  readonly noun: string;
   name(row: number): string;
   /** Returns the nodes of a row, by what came with the graph. */
   nodesOf(row: number, pack: Pack): ArrayLike<number>;
@@ -30,7 +29,7 @@ export interface GraphRows {
 
 export function createChartGraph(
   source: GraphSource | undefined,
-  { count, noun, name, nodesOf, onChoose }: GraphRows,
+  { count, name, nodesOf, onChoose }: GraphRows,
   task: TaskBar,
   signal: AbortSignal,
 ) {
@@ -63,43 +62,48 @@ export function createChartGraph(
       element.hidden = true;
     });
   }
+  const onRange: NonNullable<ChartOptions["onRange"]> = (rows, chart) => {
+    bar.hidden = rows.length === 0;
+    if (bar.hidden) {
+      select(targetsOf(chosenRow));
+      return;
+    }
+    const ids = rows.flatMap((row) => targetsOf(row).map(({ id }) => id)).sort((a, b) => a - b);
+    // nodes between them that have no row belong to it, too: an optimizer removes some
+    const between =
+      ids.length === 0 ? [] : Array.from({ length: ids[ids.length - 1] - ids[0] + 1 }, (_, at) => ids[0] + at);
+    const nodes = between.filter((node) => view?.columns.isFolded(node) === false);
+    const targets = nodes.map((id): Target => ({ kind: "node", id }));
+    select(targets);
+    view?.dispatch({ type: "fit", targets });
+    const press = (text: string, title: string, act: () => void): HTMLElement =>
+      button(text, act, signal, { class: "onnx-nb-small", title });
+    const extract = (): void =>
+      task.run("Extracting…", async (abort, progress) => source?.extract?.(nodes, abort, progress) ?? "");
+    const take = press("Extract this range", "Extract these nodes as a model of their own", extract);
+    take.hidden = source?.extract === undefined || nodes.length === 0;
+    const ends = [rows[0], rows[rows.length - 1]].map((row) => elide(name(row), 60)).join(" to ");
+    bar.replaceChildren(
+      el("span.onnx-nb-ellipsis", `${nodes.length > 0 ? countOf(nodes.length, "node") : ""} from ${ends}`),
+      take,
+      press("Zoom in", "Show only this range (0: show all)", () => chart.zoomToRange()),
+      press("Clear", "Choose no range (Esc)", () => chart.chooseRange(null)),
+    );
+  };
   return {
     element,
+    /** of the charts */
+    events: {
+      onHover: (row: number): void => view?.dispatch({ type: "hover", target: targetsOf(row)[0] ?? null }),
+      onRange,
+    },
     /** what can be done with the chosen range */
     bar,
-    hover: (row: number): void => view?.dispatch({ type: "hover", target: targetsOf(row)[0] ?? null }),
     choose(row: number): void {
       chosenRow = row;
       const targets = targetsOf(row);
       select(targets);
       if (targets.length > 0) view?.dispatch({ type: "reveal", target: targets[0] });
-    },
-    range(chart: { zoomToRange(): void; chooseRange(range: null): void }, rows: readonly number[]): void {
-      bar.hidden = rows.length === 0;
-      if (bar.hidden) {
-        select(targetsOf(chosenRow));
-        return;
-      }
-      const ids = rows.flatMap((row) => targetsOf(row).map(({ id }) => id)).sort((a, b) => a - b);
-      // nodes between them that have no row belong to it, too: an optimizer removes some
-      const between = Array.from({ length: 1 + (ids.at(-1) ?? -1) - (ids[0] ?? 0) }, (_, at) => ids[0] + at);
-      const nodes = between.filter((node) => view?.columns.isFolded(node) === false);
-      const targets = nodes.map((id): Target => ({ kind: "node", id }));
-      select(targets);
-      view?.dispatch({ type: "fit", targets });
-      const press = (text: string, title: string, act: () => void): HTMLElement =>
-        button(text, act, signal, { class: "onnx-nb-small", title });
-      const extract = (): void =>
-        task.run("Extracting…", async (abort, progress) => source?.extract?.(nodes, abort, progress) ?? "");
-      const take = press("Extract this range", "Extract these nodes as a model of their own", extract);
-      take.hidden = source?.extract === undefined || nodes.length === 0;
-      const size = nodes.length > 0 ? countOf(nodes.length, "node") : countOf(rows.length, noun);
-      bar.replaceChildren(
-        el("span.onnx-nb-ellipsis", `${size} from ${elide(name(rows[0]), 60)} to ${elide(name(rows.at(-1) ?? 0), 60)}`),
-        take,
-        press("Zoom in", "Show only this range (0: show all)", () => chart.zoomToRange()),
-        press("Clear", "Choose no range (Esc)", () => chart.chooseRange(null)),
-      );
     },
   };
 }

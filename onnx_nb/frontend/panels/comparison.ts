@@ -8,6 +8,7 @@ import { type Details, ERROR_KINDS, type ErrorKind, type Points, STATE } from ".
 import { countOf, integer, magnitude, percent } from "../scene/formatting.ts";
 import { button, choice, el, elide, fillings, svg } from "../ui/dom.ts";
 import { createMenu, type Entry, type Menu } from "../ui/menu.ts";
+import { stack, stillOf } from "../ui/still.ts";
 import {
   barColumn,
   createTableTabs,
@@ -22,7 +23,7 @@ import {
 } from "../ui/table.ts";
 import { createPanelTask, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { createChartGraph, type GraphSource } from "./chartgraph.ts";
-import { download } from "./export.ts";
+import { download, pixelsOf } from "./export.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
 import {
   blameColumns,
@@ -80,25 +81,24 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     if (person) options.onChoose?.(row < 0 ? "" : points.text("name", row));
   };
   const pick = (row: number): void => choose(row, true);
-  const events = {
-    onChoose: pick,
-    onMetric: (metric: string): void => options.onMetric?.(metric),
-    onHover: (row: number): void => graph.hover(row),
-    onRange: (rows: readonly number[]): void => graph.range(chart.plot, rows),
-  };
-  const hasWhatIf = points.quantizers > 0 && (options.change !== undefined || (options.steps ?? []).length > 1);
-  const onRegion = (name: string): void => void (points.rowOf(name) >= 0 && pick(points.rowOf(name)));
-  const onUpdate = (regions: number): void => tabs.buttons.at(-1)?.replaceChildren(`In float (${integer(regions)})`);
-  const whatIf = hasWhatIf ? createWhatIf(options.change ?? null, task, onRegion, onUpdate, signal) : null;
-  const chart = createErrorSection(points, options.metric ?? "rel_l2", events, signal);
   const rows = {
     count: points.count,
-    noun: "point",
     name: (row: number): string => points.text("name", row),
     nodesOf: (row: number, { arrays }: Pack): number[] => [arrays.get("row_node")?.[row] ?? -1].filter((id) => id >= 0),
     onChoose: pick,
   };
   const graph = createChartGraph(options.graph, rows, task, signal);
+  const onMetric = (metric: string): void => options.onMetric?.(metric);
+  const hasWhatIf = points.quantizers > 0 && (options.change !== undefined || (options.steps ?? []).length > 1);
+  const onRegion = (name: string): void => void (points.rowOf(name) >= 0 && pick(points.rowOf(name)));
+  const onUpdate = (regions: number): void => tabs.buttons.at(-1)?.replaceChildren(`In float (${integer(regions)})`);
+  const whatIf = hasWhatIf ? createWhatIf(options.change ?? null, task, onRegion, onUpdate, signal) : null;
+  const chart = createErrorSection(
+    points,
+    options.metric ?? "rel_l2",
+    { onChoose: pick, onMetric, ...graph.events },
+    signal,
+  );
   chart.bar.append(graph.bar);
   const isDark = (): boolean => root.classList.contains("onnx-nb-dark");
   const actionsOf = (row: number, round: AbortSignal): HTMLElement[] =>
@@ -131,8 +131,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const hasOnlyMissing = points.count === 0 && points.missingCount > 0;
   tabs.show(points.layers > 1 && options.back === undefined ? 0 : hasOnlyMissing ? 2 : 1);
   const content = {
-    svg: () => chart.plot.svg(about.message),
-    png: () => chart.plot.png(about.message),
+    svg: () => stack([stillOf(header, false), stillOf(chart.element, false)], getComputedStyle(root).backgroundColor),
     csv: () => pointsCsv(points, table.rows),
   };
   const save = saveMenu(points, content, options, task, signal);
@@ -141,6 +140,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     chosenRow = -1; // scroll it into view again
     pick(about.first);
   };
+  const header = headerOf(points, options.back, linkNote, goToFirst, save.element, signal);
   const below = tablesBelow([...tabs.buttons, ...tabs.filters], tabs.tables);
   const emptyNote = el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.");
   const left = el("div.onnx-nb-comparison-left", chart.element, whatIf?.chart ?? null);
@@ -150,7 +150,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
       : [points.missingCount > 0 ? below : emptyNote];
   if (points.count > 0) left.append(below);
   root.replaceChildren(
-    headerOf(points, options.back, linkNote, goToFirst, save.element, signal),
+    header,
     task.element,
     el(`div.onnx-nb-comparison-body${points.count > 0 ? "" : ".onnx-nb-pointless"}`, ...body),
     live,
@@ -168,7 +168,6 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
       whatIf?.redraw();
       detail.redraw();
     },
-    svg: content.svg,
   };
 }
 
@@ -292,7 +291,7 @@ function pointActions(
 
 function saveMenu(
   points: Points,
-  content: { svg(): string; png(): Promise<Blob>; csv(): string },
+  content: { svg(): string; csv(): string },
   { page }: ComparisonOptions,
   task: TaskBar,
   signal: AbortSignal,
@@ -313,7 +312,7 @@ function saveMenu(
   const [svg, png] = ["Vector graphics, as it is shown", "Pixels, at twice its size"];
   const pictures = [
     entry("SVG of the plot", svg, () => file(content.svg(), "image/svg+xml", "svg")),
-    entry("PNG of the plot", png, async () => download(await content.png(), name, "png")),
+    entry("PNG of the plot", png, async () => download(await pixelsOf(content.svg()), name, "png")),
   ];
   const csv = "The points that are shown, every metric with all digits";
   const table = entry("CSV of the table", csv, () => file(content.csv(), "text/csv", "csv"));
@@ -355,7 +354,6 @@ function createErrorSection(
   const plot = new ErrorPlot(
     data(),
     {
-      metric: metric.label,
       first,
       describe: (row) => elide(`${points.text("name", row)}, ${points.text("op_type", row)}, ${errorsOf(row)}`, 300),
       tooltip: (row) => [
@@ -373,7 +371,7 @@ function createErrorSection(
       if (shownKinds.has(kind) && shownKinds.size > 1) shownKinds.delete(kind);
       else shownKinds.add(kind);
       element.setAttribute("aria-pressed", String(shownKinds.has(kind)));
-      plot.show(data(), metric.label);
+      plot.show(data());
     };
     const title = kind === "isolated" ? "Its own error, given the reference's values" : "Each side ran by itself";
     const shape = { class: `onnx-nb-key onnx-nb-key-${kind}`, title, "aria-pressed": true };
@@ -398,7 +396,7 @@ function createErrorSection(
     if (choice === undefined || key === metric.key) return;
     metric = choice;
     select.value = key;
-    plot.show(data(), metric.label);
+    plot.show(data());
   };
   const order = el("span.onnx-nb-dim.onnx-nb-order", "in order of execution →");
   const bar = el("div.onnx-nb-chart-bar", select, ...kinds.map(key), order);

@@ -113,21 +113,7 @@ export function createGraphPair(
     return Object.setPrototypeOf(members, host.graphs[side]) as GraphHost;
   };
   const open = new Set(options.open ?? defaultOpen(columns[0]));
-  let left: Opening = { open, columnHeight: 0, brief: false, boxes: 0 };
-  /** Opens what fits, as for one graph; the right one like the left one, to which the size came first, if that fits. */
-  const choose = (side: SideOf) => (fits: Fits, where: string) => {
-    const own = (): Opening => opening(columns[side], fits, where);
-    if (side === 0) {
-      left = own();
-      return left;
-    }
-    const same = openLike(left.open, columns, data);
-    for (const zoom of ZOOMS) {
-      const columnHeight = fits(same, zoom, left.brief, left.columnHeight);
-      if (columnHeight !== null) return { ...left, open: same, columnHeight };
-    }
-    return own();
-  };
+  const choose = createOpening(columns, data);
   const view = (side: SideOf): GraphView => {
     const graphOptions = {
       isNested: true,
@@ -170,6 +156,28 @@ export function createGraphPair(
       markSelection();
     },
   };
+}
+
+/**
+ * Returns what opens the scopes of a side that fit, as for one graph. The right one, whose size comes second, opens like
+ * the left one if that fits.
+ */
+function createOpening(columns: readonly [Columns, Columns], data: PairData) {
+  let left: Opening | null = null;
+  return (side: SideOf) =>
+    (fits: Fits, where: string): Opening => {
+      const own = (): Opening => opening(columns[side], fits, where);
+      if (side === 0 || left === null) {
+        left = own();
+        return left;
+      }
+      const open = openLike(left.open, columns, data);
+      for (const zoom of ZOOMS) {
+        const columnHeight = fits(open, zoom, left.brief, left.columnHeight);
+        if (columnHeight !== null) return { ...left, open, columnHeight };
+      }
+      return own();
+    };
 }
 
 /** Marks the pair as drawn when both graphs are. */

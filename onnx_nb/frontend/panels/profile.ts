@@ -80,27 +80,16 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     for (const chart of charts) chart.light(kernels);
   };
   const color = (kernel: number, theme: Theme): string => theme.categories[data.category[kernel]] ?? theme.dim;
-  const chart = (
-    label: string,
-    zooms: boolean,
-    arrange: (w: number, h: number, extent: Extent) => TileLayout,
-  ): Tiles => {
-    const onRange = (kernels: readonly number[]): void => graph.range(tiles, kernels);
-    const events = { onChoose: pick, onHover: (kernel: number): void => graph.hover(kernel), onRange };
-    const tiles = new Tiles(
-      { label, arrange, color, categories: about.categories, describe, zooms, ...events },
-      signal,
-    );
-    return tiles;
-  };
   const rows = {
     count: data.count,
-    noun: "kernel",
     name: (kernel: number): string => data.text("name", kernel),
     nodesOf: (kernel: number): Int32Array => data.nodes(kernel),
     onChoose: pick,
   };
   const graph = createChartGraph(options.graph, rows, task, signal);
+  const common = { color, categories: about.categories, describe, onChoose: pick, ...graph.events };
+  const chart = (label: string, zooms: boolean, arrange: (w: number, h: number, extent: Extent) => TileLayout): Tiles =>
+    new Tiles({ label, arrange, zooms, ...common }, signal);
   const charts = [
     chart("Kernels of one run, in order", true, (w, h, extent) => timelineOf(data, w, h, extent)),
     chart("Kernels by scope", false, (w, h) => treemapOf(data, w, h)),

@@ -121,14 +121,13 @@ export function createSummary(
   expand(options.expanded ?? true);
 }
 
-/** Returns what makes a link to the graph below of the name in a row, or leaves it a name. */
+/** Returns what makes the name in a row a link to the graph below, with a remark behind it. */
 function linkTo({ onShow }: SummaryOptions, signal: AbortSignal) {
-  return (kind: ModelPart["kind"], name: string, text: HTMLElement): HTMLElement => {
-    if (onShow === undefined) return text;
-    const properties = { class: "onnx-nb-link", title: "Show it in the graph" };
-    const element = button("", () => onShow({ kind, name }), signal, properties);
-    element.append(text);
-    return element;
+  return (kind: ModelPart["kind"], name: string, text: HTMLElement, remark = ""): HTMLElement => {
+    const show = (): void => onShow?.({ kind, name });
+    const link = onShow && button("", show, signal, { class: "onnx-nb-link", title: "Show it in the graph" });
+    link?.append(text);
+    return el("span", link ?? text, el("span.onnx-nb-dim", ` ${remark}`));
   };
 }
 
@@ -174,11 +173,7 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
   ]);
   const heaviest = Math.max(1, ...largest.map(([, , , size]) => size));
   add("largest weights", ["name", "bytes", ""], largest, ([name, dtype, shape, size]) => [
-    el(
-      "span",
-      link("tensor", name, mono(name, 80)),
-      el("span.onnx-nb-dim", ` ${elide(shape, 40)} ${elide(dtype, 24)}`),
-    ),
+    link("tensor", name, mono(name, 80), `${elide(shape, 40)} ${elide(dtype, 24)}`),
     number(bytes(size)),
     barOf(size, heaviest, "var(--nb-accent)", bytes(size)),
   ]);
@@ -240,11 +235,7 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
     run ? ["scope", "MACs", "parameters", "activations", ""] : ["scope", "parameters"],
     scopes,
     ([scope, cls, macs, parameters, activations]) => {
-      const name = el(
-        "span",
-        linkTo(options, signal)("scope", scope, mono(scope)),
-        el("span.onnx-nb-dim", ` ${elide(cls, 40)}`),
-      );
+      const name = linkTo(options, signal)("scope", scope, mono(scope), elide(cls, 40));
       if (!run) return [name, number(formatCompact(parameters))];
       return [
         name,

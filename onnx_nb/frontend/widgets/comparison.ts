@@ -81,7 +81,7 @@ export const comparisonWidget = sharing(
         ...(actions.includes("float") && {
           change: (verb, parameters, abort, progress) => channel.value(verb, parameters, { signal: abort, progress }),
         }),
-        ...(actions.includes("graph") && chartGraph(model, channel, "graph")),
+        ...(actions.includes("range") && chartGraph(model, channel, "graph")),
         steps: model.get("_steps") as readonly FloatStep[],
         onQuantizer: (tensor) => {
           model.set("selection", [{ kind: "tensor", name: tensor }]);

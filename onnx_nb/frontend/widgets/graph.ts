@@ -103,7 +103,7 @@ export const graphPage: Page = async (root, about, part, signal) => {
   const height = `${roomBelow(root, 178, 400)}px`;
   const summaryRoot = rootIn(root.parentElement as HTMLElement, "summary");
   root.before(summaryRoot);
-  const onShow = (part: ModelPart): void => showInGraph(summaryRoot, "", part);
+  const onShow = (part: ModelPart): void => showInGraph("", part);
   createSummary(summaryRoot, about as SummaryData, { expanded: false, onShow }, signal);
   markDrawn(summaryRoot, signal);
   const pageData = bakedOf(await part("baked"));

@@ -6,7 +6,7 @@ import type { GraphSource } from "../panels/chartgraph.ts";
 import type { GraphView } from "../panels/graphview.ts";
 import type { ModelPart } from "../panels/summary.ts";
 import type { Channel } from "../protocol/channel.ts";
-import type { Columns, Target } from "../protocol/columns.ts";
+import type { Target } from "../protocol/columns.ts";
 import { failureText } from "../protocol/host.ts";
 import { loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
@@ -170,31 +170,28 @@ export function announceChoice(root: HTMLElement, ...names: readonly string[]): 
   if (detail.length > 0) root.dispatchEvent(new CustomEvent(CHOICE_EVENT, { detail }));
 }
 
-/** Type of the event with which a summary asks the graph below it to show something. */
+/** Type of the event with which a summary asks the graph below to show something; in one page that needs no kernel. */
 const SHOW_EVENT = "onnx-nb-show";
 
-/** Asks the graph of a widget, by its id, to show something: both are in one cell or page, so this needs no kernel. */
-export function showInGraph(root: HTMLElement, graph: string, part: ModelPart): void {
-  root.dispatchEvent(new CustomEvent(SHOW_EVENT, { bubbles: true, composed: true, detail: { graph, part } }));
+/** Asks the graph of a widget, by its id, to show something. */
+export function showInGraph(graph: string, part: ModelPart): void {
+  document.dispatchEvent(new CustomEvent(SHOW_EVENT, { detail: { graph, ...part } }));
 }
 
-/** Selects and frames what the summary of a graph asks for. */
+/** Selects and frames what the summary above a graph asks for. */
 export function hearSummary(root: HTMLElement, view: GraphView, own: string, signal: AbortSignal): void {
+  const { columns } = view;
   const show = (event: Event): void => {
-    const { graph, part } = (event as CustomEvent<{ readonly graph: string; readonly part: ModelPart }>).detail;
-    const targets = graph === own ? targetsOf(view.columns, part) : [];
-    if (targets.length === 0) return;
+    const { graph, kind, name } = (event as CustomEvent<ModelPart & { readonly graph: string }>).detail;
+    if (graph !== own) return;
+    const nodes = kind === "op" ? [...columns.nodeOp.keys()].filter((node) => columns.opOf(node) === name) : [];
+    const target = kind === "op" ? undefined : columns.find(name, kind);
+    const targets = target === undefined ? nodes.map((id): Target => ({ kind: "node", id })) : [target];
     view.dispatch({ type: "selectAll", targets });
-    view.dispatch(targets.length > 1 ? { type: "fit", targets } : { type: "reveal", target: targets[0] });
+    view.dispatch(targets.length === 1 ? { type: "reveal", target: targets[0] } : { type: "fit", targets });
     root.scrollIntoView({ block: "nearest" });
   };
   document.addEventListener(SHOW_EVENT, show, { signal });
-}
-
-function targetsOf(columns: Columns, { kind, name }: ModelPart): Target[] {
-  if (kind !== "op") return [columns.find(name, kind)].filter((target) => target !== undefined);
-  const nodes = Array.from({ length: columns.nodeCount }, (_, id): Target => ({ kind: "node", id }));
-  return nodes.filter(({ id }) => columns.opOf(id) === name);
 }
 
 /** Returns the pixels of the window below the top of a view on a page, minus a margin for the view's bars. */

@@ -48,7 +48,7 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
         countIfNeeded();
       },
       onResize: (shapes: Shapes): void => void count(shapes),
-      ...(graph !== "" && { onShow: (part: ModelPart): void => showInGraph(root, graph, part) }),
+      ...(graph !== "" && { onShow: (part: ModelPart): void => showInGraph(graph, part) }),
     };
     createSummary(root, model.get("_summary") as SummaryData, options, signal);
     focusAgain();
