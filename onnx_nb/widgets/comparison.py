@@ -104,8 +104,7 @@ class ComparisonPanel(ChartWidget):
         self._inside: dict[str, Comparison] = {}
         self._curves: list[ExclusionCurve | None] = []
         """Earlier ones of `curve`, to which *Undo* goes back."""
-        pairs = [(entry.name, point.name) for point in comparison.points[::-1] for entry in point.quantizers]
-        self._region = dict(pairs)
+        self._region = {entry.name: point.name for point in comparison.points[::-1] for entry in point.quantizers}
         self._torch: Any = comparison  # only a `TorchComparison` has actions
         first = notable(comparison)
         alt = f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
@@ -132,9 +131,8 @@ class ComparisonPanel(ChartWidget):
     def _content(self, **options: Any) -> Content:
         details = options.get("limit", DETAILS)
         columns = comparison_columns(self.comparison, details=details, progress=options.get("progress"))
-        parts, has_graph = {"points": columns.to_bytes()}, "range" in self._actions
-        parts |= {"graph": self._part("graph")} if has_graph else {}
-        about = {"steps": self._steps, "graph": has_graph}
+        graph = {"graph": self._part("graph")} if "range" in self._actions else {}
+        about, parts = {"steps": self._steps, "graph": bool(graph)}, {"points": columns.to_bytes(), **graph}
         return Content(f"{self.comparison.reference} and {self.comparison.candidate}", about, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:
@@ -151,8 +149,7 @@ class ComparisonPanel(ChartWidget):
         return self._colored(self.comparison, row_node=np.asarray(rows, np.int32))
 
     def _on_detail(self, call: Call[DetailRequest]) -> Reply:
-        request = call.request
-        inside, row = request.inside, request.row
+        inside, row = call.request.inside, call.request.row
         comparison = self._inside.get(inside) if inside else self.comparison
         if comparison is None:
             raise OnnxNbError(f"{quoted(inside)} was not drilled into.", advice="Press Drill down again.")

@@ -131,7 +131,11 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const hasOnlyMissing = points.count === 0 && points.missingCount > 0;
   tabs.show(points.layers > 1 && options.back === undefined ? 0 : hasOnlyMissing ? 2 : 1);
   const content = {
-    svg: () => stack([stillOf(header, false), stillOf(chart.element, false)], getComputedStyle(root).backgroundColor),
+    svg(): string {
+      const parts = [...header.querySelectorAll(".onnx-nb-announced"), chart.element];
+      const stills = parts.map((part) => stillOf(part, false));
+      return stack(stills, getComputedStyle(root).backgroundColor);
+    },
     csv: () => pointsCsv(points, table.rows),
   };
   const save = saveMenu(points, content, options, task, signal);

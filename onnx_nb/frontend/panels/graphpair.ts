@@ -113,7 +113,7 @@ export function createGraphPair(
     return Object.setPrototypeOf(members, host.graphs[side]) as GraphHost;
   };
   const open = new Set(options.open ?? defaultOpen(columns[0]));
-  const choose = createOpening(columns, data);
+  const choose = createOpening(columns, data, synchronizer.opened);
   const view = (side: SideOf): GraphView => {
     const graphOptions = {
       isNested: true,
@@ -162,21 +162,28 @@ export function createGraphPair(
  * Returns what opens the scopes of a side that fit, as for one graph. The right one, whose size comes second, opens like
  * the left one if that fits.
  */
-function createOpening(columns: readonly [Columns, Columns], data: PairData) {
+function createOpening(
+  columns: readonly [Columns, Columns],
+  data: PairData,
+  onOpen: (side: SideOf, open: ReadonlySet<number>) => void,
+) {
   let left: Opening | null = null;
-  return (side: SideOf) =>
-    (fits: Fits, where: string): Opening => {
-      const own = (): Opening => opening(columns[side], fits, where);
-      if (side === 0 || left === null) {
-        left = own();
-        return left;
-      }
+  const choose = (side: SideOf, fits: Fits, where: string): Opening => {
+    if (side === 1 && left !== null) {
       const open = openLike(left.open, columns, data);
       for (const zoom of ZOOMS) {
         const columnHeight = fits(open, zoom, left.brief, left.columnHeight);
         if (columnHeight !== null) return { ...left, open, columnHeight };
       }
-      return own();
+    }
+    return opening(columns[side], fits, where);
+  };
+  return (side: SideOf) =>
+    (fits: Fits, where: string): Opening => {
+      const chosen = choose(side, fits, where);
+      if (side === 0) left = chosen;
+      onOpen(side, chosen.open);
+      return chosen;
     };
 }
 

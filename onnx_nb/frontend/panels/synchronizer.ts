@@ -96,6 +96,10 @@ export function createSynchronizer(
       views = created;
       remember();
     },
+    /** Takes the scopes that a view opened by itself, for its size. */
+    opened(side: SideOf, open: ReadonlySet<number>): void {
+      openScopes[side] = open;
+    },
     get enabled(): boolean {
       return enabled;
     },
