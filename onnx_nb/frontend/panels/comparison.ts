@@ -131,11 +131,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const hasOnlyMissing = points.count === 0 && points.missingCount > 0;
   tabs.show(points.layers > 1 && options.back === undefined ? 0 : hasOnlyMissing ? 2 : 1);
   const content = {
-    svg(): string {
-      const parts = [...header.querySelectorAll(".onnx-nb-announced"), chart.element];
-      const stills = parts.map((part) => stillOf(part, false));
-      return stack(stills, getComputedStyle(root).backgroundColor);
-    },
+    svg: () => pictureOf(root, [...header.querySelectorAll(".onnx-nb-announced"), chart.element]),
     csv: () => pointsCsv(points, table.rows),
   };
   const save = saveMenu(points, content, options, task, signal);
@@ -173,6 +169,11 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
       detail.redraw();
     },
   };
+}
+
+function pictureOf(root: HTMLElement, parts: readonly Element[]): string {
+  const stills = parts.map((part) => stillOf(part, false));
+  return stack(stills, getComputedStyle(root).backgroundColor);
 }
 
 /** Creates the tables of the layers, of the points, and of the values without one. */

@@ -66,11 +66,9 @@ export function createSynchronizer(
   const remember = (): void => {
     if (views !== null) openScopes = [views[0].state.open, views[1].state.open];
   };
-  const select = (view: GraphView, side: SideOf, targets: readonly Target[]): void =>
-    view.apply({ selection: targets.map((target) => ({ ...target, name: columns[side].nameOf(target) })) });
   const mirrorSelection = (side: SideOf, selection: readonly NamedTarget[], view: GraphView, there: SideOf): void => {
     const counterparts = selection.flatMap((target) => data.counterpart(side, target) ?? []);
-    select(view, there, counterparts);
+    select(view, counterparts);
     for (const side of SIDES) note(side, "");
     const last = selection.at(-1);
     if (last === undefined) return;
@@ -96,7 +94,6 @@ export function createSynchronizer(
       views = created;
       remember();
     },
-    /** Takes the scopes that a view opened by itself, for its size. */
     opened(side: SideOf, open: ReadonlySet<number>): void {
       openScopes[side] = open;
     },
@@ -142,7 +139,7 @@ export function createSynchronizer(
         for (const side of SIDES) {
           const [first, ...others] = targets[side];
           note(side, "");
-          select(pair[side], side, targets[side]);
+          select(pair[side], targets[side]);
           for (const target of others.slice(0, MAX_REVEALED - 1)) pair[side].dispatch({ type: "reveal", target });
           if (first !== undefined) pair[side].dispatch({ type: "reveal", target: first, toCenter: true });
         }
@@ -153,6 +150,10 @@ export function createSynchronizer(
     },
   };
   return synchronizer;
+}
+
+function select(view: GraphView, targets: readonly Target[]): void {
+  view.apply({ selection: targets.map((target) => ({ ...target, name: view.columns.nameOf(target) })) });
 }
 
 /** Returns the open scopes after their counterparts have been opened and closed: `before` were open, `now` are. */
