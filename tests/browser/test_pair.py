@@ -130,17 +130,17 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
     assert pair.candidate.find("y", "tensor")
     pair.reference.reveal("layers.0/mlp", "scope")
     pair.reference.rest()
-    before = pair.camera(0)
+    start = pair.camera(0)
     drag(pair.reference, -60)
     assert abs(top_of(pair.reference, "layers.0/mlp") - top_of(pair.candidate, "layers.0/mlp")) < 2
-    assert pair.camera(0)["y"] > before["y"]
+    assert pair.camera(0)["y"] > start["y"]
     lab.page.mouse.move(*pair.candidate.locate("layers.0/mlp", "scope"))
     lab.page.keyboard.down("Control")
     lab.page.mouse.wheel(0, 120)
     lab.page.keyboard.up("Control")
-    pair.candidate.expect("view.viewport.position.camera.k < args[0]", True, before["k"])
+    pair.candidate.expect("view.viewport.position.camera.k < args[0]", True, start["k"])
     pair.reference.rest()
-    assert pair.camera(0)["k"] == pair.camera(1)["k"] < before["k"]
+    assert pair.camera(0)["k"] == pair.camera(1)["k"] < start["k"]
 
     # a scope opened on one side is open on the other, and one closed is closed
     pair.reference.toggle("layers.0/attn")
