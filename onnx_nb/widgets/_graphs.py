@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.view.columns import STATISTICS_BYTES
-from onnx_nb.widgets._base import PackedWidget
+from onnx_nb.analysis.view.columns import STATISTICS_BYTES, Columns
+from onnx_nb.widgets._base import LinkedWidget, PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets._hosts import running_shell
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.analysis.run.capture import Capture
-    from onnx_nb.analysis.view.overlays import Overlay
-    from onnx_nb.widgets.protocol import OverlayRequest, SaveRequest, TargetRequest
+    from onnx_nb.analysis.view.overlays import Overlay, Source
+    from onnx_nb.widgets.protocol import OverlayRequest, SaveRequest, SelectRequest, TargetRequest
 
 SIDES: Final = ("reference", "candidate")
 """Names of the two graphs of a pair, and of their parts."""
@@ -145,6 +145,36 @@ class GraphWidget(PackedWidget):
         request = call.request
         layer = self._numbers(request.name, self._model(request.part, request.step))
         return Reply(OverlayReply(**layer.to_json()), layer.buffers())
+
+
+class ChartWidget(LinkedWidget):
+    """Base class of the panels with a chart beside the graph of a model, of which a range can be extracted."""
+
+    submodel: Model | None = None
+    """The submodel that *Extract this range* last made; ``None`` before."""
+
+    _beside: Model
+    """The model whose graph stands beside the chart; not set if there is none."""
+
+    def _colored(self, source: Source, **rows: Any) -> Columns:
+        """Return the columns of that graph, with the numbers that color it and the nodes of the rows."""
+        from onnx_nb.analysis.view.graph_columns import columns
+        from onnx_nb.analysis.view.overlays import overlay
+
+        table, layer = columns(self._beside), overlay(self._beside, source)
+        rows |= {"overlay_nodes": layer.nodes, "overlay_scopes": layer.scopes}
+        return Columns({**table.arrays, **rows}, {**table.meta, "overlay": layer.to_json()})
+
+    def _on_range(self, call: Call[SelectRequest]) -> Reply:
+        from onnx_nb.analysis.submodel.extraction import extract
+        from onnx_nb.analysis.view.inspection import select
+
+        selection = select(self._beside, call.request.nodes)
+        if selection.obstacle:
+            raise OnnxNbError(selection.obstacle, advice="Choose another range.")
+        self.submodel = extract(self._beside, selection.inputs, selection.outputs)
+        count = count_text(len(self.submodel.proto.graph.node), "node")
+        return Reply(f"Extracted {count}: panel.submodel is a model that runs by itself; .save(path) writes it.")
 
 
 class PairWidget(GraphWidget):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import traitlets
 
 from onnx_nb.analysis.compare.metrics import METRICS
@@ -14,12 +15,13 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.quantize.sensitivity import effects
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.quantizer_columns import curve_steps
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
 from onnx_nb.drawing.html import Content
-from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._graphs import ChartWidget
 
 if TYPE_CHECKING:
     import os
@@ -36,7 +38,7 @@ DETAILS_IN_STATE, DETAILS = 500_000, 3_000_000
 """Maximum bytes of details of points in a saved notebook and in a page. In a notebook the browser requests others."""
 
 
-class ComparisonPanel(LinkedWidget):
+class ComparisonPanel(ChartWidget):
     """Errors of all points of a comparison: their start, their size, and the values that have them.
 
     Parameters
@@ -72,7 +74,7 @@ class ComparisonPanel(LinkedWidget):
     _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """Actions in addition to viewing: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a quantized region."""
+    """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, ``"range"``."""
 
     _steps = traitlets.List(traitlets.Dict()).tag(sync=True)
     """Steps of `curve` as JSON."""
@@ -102,8 +104,7 @@ class ComparisonPanel(LinkedWidget):
         self._inside: dict[str, Comparison] = {}
         self._curves: list[ExclusionCurve | None] = []
         """Earlier ones of `curve`, to which *Undo* goes back."""
-        pairs = [(entry.name, point.name) for point in comparison.points[::-1] for entry in point.quantizers]
-        self._region = dict(pairs)
+        self._region = {entry.name: point.name for point in comparison.points[::-1] for entry in point.quantizers}
         self._torch: Any = comparison  # only a `TorchComparison` has actions
         first = notable(comparison)
         alt = f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
@@ -114,32 +115,41 @@ class ComparisonPanel(LinkedWidget):
             actions = ["reproduce", *(["drill"] if comparison.has_module else [])]
         if {point.name for point in comparison.points if point.quantizers} - self._what_if.always_quantized().keys():
             actions += ["float"]
+        model = comparison.models[1] if comparison.models else getattr(comparison, "model", None)
+        if comparison.points and model is not None:
+            self._beside, actions = model, [*actions, "range"]
         super().__init__(alt, {"columns": table}, _actions=actions, **start, **traits)
         self.graph = graph
 
     def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS, progress: Progress | None = None) -> Path:
         """Write the panel as one file that needs neither kernel nor network; see `ModelGraph.to_html`.
 
-        ``limit`` is the maximum bytes of histograms and other details. Those of the worst points are included, and the
-        page reports which were omitted.
+        ``limit`` is the maximum bytes of details; those of the worst points are in it, and the page says which are not.
         """
         return self._written(path, limit=limit, progress=progress)
 
     def _content(self, **options: Any) -> Content:
         details = options.get("limit", DETAILS)
         columns = comparison_columns(self.comparison, details=details, progress=options.get("progress"))
-        parts = {"points": columns.to_bytes()}
-        about = {"steps": self._steps}
+        graph = {"graph": self._part("graph")} if "range" in self._actions else {}
+        about, parts = {"steps": self._steps, "graph": bool(graph)}, {"points": columns.to_bytes(), **graph}
         return Content(f"{self.comparison.reference} and {self.comparison.candidate}", about, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:
-        off = {"reproduce", "drill"} - set(self._actions)
+        off = {"reproduce", "drill", "range"} - set(self._actions)
         off |= set() if "float" in self._actions else {"float", "front", "worst", "suggest", "undo"}
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
+    def _pack(self, name: str) -> Columns:
+        if name != "graph" or "range" not in self._actions:
+            return super()._pack(name)
+        graph = Graph.opened(self._beside)
+        producers = dict(zip(graph.value_names, graph.producer.tolist(), strict=True))
+        rows = [producers.get(point.candidate, producers.get(point.reference, -1)) for point in self.comparison.points]
+        return self._colored(self.comparison, row_node=np.asarray(rows, np.int32))
+
     def _on_detail(self, call: Call[DetailRequest]) -> Reply:
-        request = call.request
-        inside, row = request.inside, request.row
+        inside, row = call.request.inside, call.request.row
         comparison = self._inside.get(inside) if inside else self.comparison
         if comparison is None:
             raise OnnxNbError(f"{quoted(inside)} was not drilled into.", advice="Press Drill down again.")
@@ -250,13 +260,10 @@ class ComparisonPanel(LinkedWidget):
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
         name, values = self._selected_name, Graph.of(model).value_names
+        names = [f"{name}_quantized", name]  # a weight: as the quantizer named it, or as it was
         if name in self.comparison:
-            point = self.comparison[name]
-            names = [point.candidate, point.reference]
-        else:  # a weight: as the quantizer named it, or as it was
-            names = [f"{name}_quantized", name]
-        tensors = (tensor for tensor in names if tensor in values)
-        return next(({"kind": "tensor", "name": tensor} for tensor in tensors), None)
+            names = [self.comparison[name].candidate, self.comparison[name].reference]
+        return next(({"kind": "tensor", "name": tensor} for tensor in names if tensor in values), None)
 
     def _selected(self, tensor: str) -> dict[str, Any] | None:
         return next(iter(self._of_point(tensor)), None)

@@ -445,7 +445,7 @@ class ModelView(ReopeningWidget, ipywidgets.VBox):  # type: ignore[misc]  # ipyw
 
         self.model = load(model)
         self.graph = ModelGraph(self.model, **traits)
-        self.summary = ModelSummary(self.model, expanded=False, theme=self.graph.theme)
+        self.summary = ModelSummary(self.model, expanded=False, theme=self.graph.theme, _graph=self.graph.model_id)
         super().__init__([self.summary, self.graph])
 
     def __repr__(self) -> str:

@@ -14,8 +14,7 @@ from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import profile_columns, ran_columns, resource_columns
 from onnx_nb.drawing.html import Content, still_html
-from onnx_nb.widgets._base import LinkedWidget
-from onnx_nb.widgets._graphs import SIDES, GraphWidget
+from onnx_nb.widgets._graphs import SIDES, ChartWidget, GraphWidget
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.profile.result import Profile
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
-class ProfilePanel(LinkedWidget, GraphWidget):
+class ProfilePanel(ChartWidget, GraphWidget):
     """Where the time goes: kernels by their time, a timeline, a treemap of scopes, and what onnxruntime fused.
 
     Parameters
@@ -73,6 +72,7 @@ class ProfilePanel(LinkedWidget, GraphWidget):
     def __init__(self, profile: Profile | ProfileComparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.compared = profile if isinstance(profile, ProfileComparison) else None
         self.profile = profile.after if isinstance(profile, ProfileComparison) else profile
+        self._beside = self.profile.model
         self._kernel_of = {
             node: number
             for number, kernel in reversed(list(enumerate(self.profile.kernels)))
@@ -86,14 +86,14 @@ class ProfilePanel(LinkedWidget, GraphWidget):
     def _pack(self, name: str) -> Columns:
         if name in ("resources", "differences"):
             return resource_columns(self.profile) if name == "resources" else ran_columns(self.profile)
-        table = columns(self._model(name))
+        table = columns(self._model(name)) if name != SIDES[0] else self._colored(self.profile)
         # the large weights of the optimized model were left out on purpose
         return Columns(table.arrays, {**table.meta, "faults": []}) if name == "candidate" else table
 
     def _content(self, **options: Any) -> Content:
-        parts = {name: self._part(name) for name in ("columns", "resources")}
+        parts = {name: self._part(name) for name in ("columns", "resources", SIDES[0])}
         if self.profile.optimized is not None:
-            parts |= {name: self._part(name) for name in (*SIDES, "differences")} | self._baked(**options)
+            parts |= {name: self._part(name) for name in (SIDES[1], "differences")} | self._baked(**options)
         return Content(self._alt, {}, self._kind, parts)
 
     def _models(self, _step: int = 0) -> tuple[Model, ...]:

@@ -343,5 +343,6 @@ VERBS: Final = {
     "again": VerbType(SkipRequest, str),
     "save": VerbType(SaveRequest, SaveReply),
     "costs": VerbType(ShapesRequest),
+    "range": VerbType(SelectRequest, str),
 }
 """Every request that a browser may send, whichever widget answers it."""

@@ -58,6 +58,8 @@ class ModelSummary(PackedWidget):
     _subject = "summary"
     _kind = traitlets.Unicode("summary").tag(sync=True)
     _summary = traitlets.Dict().tag(sync=True)
+    _graph = traitlets.Unicode().tag(sync=True)
+    """Id of the graph below, to which the rows of the tables lead; empty where there is none."""
 
     shapes = traitlets.Dict().tag(sync=True)
     """Sizes of dimensions by symbol, and shapes by the name of the input, for which costs are counted. Setting them

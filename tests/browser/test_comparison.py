@@ -94,7 +94,7 @@ def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPag
     graph = GraphWidget(lab.widget("graph"))
     panel = lab.widget("comparison")
     detail = panel.get_by_label("Errors of the point")
-    expect(panel.locator("header")).to_contain_text(f"First differs at '{CULPRIT}' (MatMul)")
+    expect(panel.locator("header.onnx-nb-bar")).to_contain_text(f"First differs at '{CULPRIT}' (MatMul)")
     expect(detail).to_contain_text(CULPRIT)
     expect(detail.get_by_role("img", name="Histogram")).to_have_count(3)
     expect(detail).to_contain_text("most in 7")
@@ -141,7 +141,9 @@ def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPag
         with lab.page.expect_download() as download:
             panel.get_by_role("menuitem", name=name).click()
         download.value.save_as(tmp_path / "plot")
-        assert (tmp_path / "plot").read_bytes().startswith(start)
+        saved = (tmp_path / "plot").read_bytes()
+        assert saved.startswith(start)
+        assert start != b"<svg " or all(said in saved.decode() for said in ("First differs at", "cumulative", "enc.5"))
     lab.page.set_viewport_size({"width": 900, "height": 1000})
     lab.screenshot(f"comparison-narrow-{lab.theme}", panel)
     assert violations(panel) == []
@@ -164,8 +166,11 @@ def test_a_click_and_a_drag_on_the_plot(lab: JupyterPage) -> None:
     expect(panel.get_by_label("Errors of the point")).to_contain_text(lab.kernel.evaluate("c.names[20]"))
     lab.page.mouse.move(place[0], box["y"] + 60)
     lab.page.mouse.down()
-    lab.page.mouse.move(place[8], box["y"] + 90, steps=4)
+    lab.page.mouse.move(place[8] + 3, box["y"] + 90, steps=4)
     lab.page.mouse.up()
+    range_bar = panel.locator(".onnx-nb-range-bar")
+    expect(range_bar).to_contain_text("8 nodes from x to /enc/3/tanh")
+    range_bar.get_by_role("button", name="Zoom in").click()
     whole = panel.get_by_role("button", name="Show all")
     expect(whole).to_be_visible()
     # rows 0 to 8 take the whole width now
@@ -173,6 +178,42 @@ def test_a_click_and_a_drag_on_the_plot(lab: JupyterPage) -> None:
     expect(panel.get_by_label("Errors of the point")).to_contain_text(lab.kernel.evaluate("c.names[4]"))
     whole.click()
     expect(whole).to_be_hidden()
+    plot.press("Escape")
+    expect(range_bar).to_be_hidden()
+    assert lab.errors == []
+
+
+def test_the_graph_beside_the_curve_is_lit_chosen_and_extracted_from(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    lab.open(lab.server.write("beside.ipynb", FAULTY + "panel = onnx_nb.ComparisonPanel(c)\npanel")).run_all()
+    panel = lab.widget("comparison")
+    graph = GraphWidget(panel.get_by_label("Graph", exact=True).locator(".onnx-nb"))
+    graph.expect("view.state.overlay.data.label", "isolated")
+    graph.expect("view.columns.nameOf(view.state.selection)", "/enc/5/MatMul")
+    plot, detail = plot_of(panel), panel.get_by_label("Errors of the point")
+    plot.focus()
+    lab.page.keyboard.press("End")
+    graph.expect("view.columns.nameOf(view.state.selection)", "/enc/11/Tanh")
+    graph.click("/enc/2/Tanh", "node")
+    expect(detail).to_contain_text("/enc/2/tanh")
+    lab.kernel.expect("panel.point", "/enc/2/tanh")
+    plot.focus()
+    for _ in range(4):
+        lab.page.keyboard.press("Shift+ArrowRight")
+    expect(panel).to_contain_text("5 nodes from /enc/2/tanh to /enc/4/tanh")
+    lab.screenshot(f"comparison-range-{lab.theme}", panel)
+    panel.get_by_role("button", name="Extract this range").click()
+    expect(panel).to_contain_text("Extracted 5 nodes")
+    assert lab.kernel.evaluate("[node.op_type for node in panel.submodel.proto.graph.node]") == [
+        *("Tanh", "MatMul", "Tanh", "MatMul", "Tanh"),
+    ]
+    box = plot.bounding_box()
+    assert box is not None
+    lab.page.mouse.move(box["x"] + 70, box["y"] + 60)
+    lab.page.mouse.move(box["x"] + 70 + (box["width"] - 92) / 24, box["y"] + 60)
+    graph.expect("view.columns.nameOf(view.state.hover)", "/enc/0/MatMul")
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel) == []
     assert lab.errors == []
 
 
@@ -191,7 +232,7 @@ panel = onnx_nb.ComparisonPanel(c, graph=g)
 ipywidgets.VBox([g, panel])"""
     lab.open(lab.server.write("float.ipynb", code)).run_all()
     panel = lab.widget("comparison")
-    expect(panel.locator("header")).to_contain_text("First differs at 'r1' (Relu)")
+    expect(panel.locator("header.onnx-nb-bar")).to_contain_text("First differs at 'r1' (Relu)")
     panel.scroll_into_view_if_needed()
     lab.screenshot(f"quantized-{lab.theme}", panel)
     panel.get_by_role("button", name="Scales (").click()
@@ -278,7 +319,7 @@ def test_a_module_is_drilled_into(themed_lab: JupyterPage) -> None:
     lab = themed_lab
     lab.open(lab.server.write("drill.ipynb", TORCH)).run_all()
     panel = lab.widget("comparison")
-    expect(panel.locator("header")).to_contain_text("First differs at '1.3' (LayerNorm)")
+    expect(panel.locator("header.onnx-nb-bar")).to_contain_text("First differs at '1.3' (LayerNorm)")
     expect(panel.get_by_role("grid", name="Layers").locator("[data-row]").first).to_contain_text("1.3")
     detail = panel.get_by_label("Errors of the point")
     lab.screenshot(f"comparison-torch-{lab.theme}", panel)
@@ -297,7 +338,7 @@ def test_a_module_is_drilled_into(themed_lab: JupyterPage) -> None:
     lab.page.add_script_tag(path=AXE)
     assert violations(panel) == []
     back.click()
-    expect(panel.locator("header")).to_contain_text("First differs at '1.3' (LayerNorm)")
+    expect(panel.locator("header.onnx-nb-bar")).to_contain_text("First differs at '1.3' (LayerNorm)")
     plot_of(panel).focus()
     lab.page.keyboard.press("Home")
     expect(detail).to_contain_text(lab.kernel.evaluate("c.names[0]"))
@@ -308,7 +349,7 @@ def test_ten_thousand_points_stay_fluent(lab: JupyterPage) -> None:
     lab.open(lab.server.write("many.ipynb", MANY)).run_all()
     panel = lab.widget("comparison")
     grid = panel.get_by_role("grid", name="Points")
-    expect(panel.locator("header")).to_contain_text("First differs at 'encoder.layer.30.op0'")
+    expect(panel.locator("header.onnx-nb-bar")).to_contain_text("First differs at 'encoder.layer.30.op0'")
     assert grid.get_attribute("aria-rowcount") == "10001"
     seen = grid.evaluate("""async grid => {
         const seen = [];

@@ -167,7 +167,7 @@ def test_the_worst_layer_of_an_int8_model_takes_no_click(themed_lab: JupyterPage
         "squares = rows[~moves & (rows.scope != '')].groupby('scope').isolated_rel_l2.apply(lambda x: (x**2).sum())"
     )
     worst = lab.kernel.evaluate("squares.idxmax()")
-    expect(panel.locator("header")).to_contain_text(f"No layer stands out: '{worst}' adds the most")
+    expect(panel.locator("header.onnx-nb-bar")).to_contain_text(f"No layer stands out: '{worst}' adds the most")
     expect(rows.first).to_contain_text(worst)
     expect(rows.first).to_have_attribute("aria-selected", "true")
     expect(panel.get_by_label("Errors of the point")).to_contain_text(worst)

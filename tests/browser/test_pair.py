@@ -66,6 +66,9 @@ def test_differences_are_listed_shown_and_gone_through(themed_lab: JupyterPage, 
     reference = models.light("squeezenet")
     pair = show(lab, reference, edited(reference, tmp_path))
     lab.screenshot(f"pair-{lab.theme}")
+    # from the first node to the last, as one graph opens
+    for side in (pair.reference, pair.candidate):
+        assert all(side.find(name, "tensor") for name in ("data_0", "softmaxout_1"))
     rows = pair.root.locator(".onnx-nb-change")
     expect(rows).to_have_count(3)
     expect(pair.root.get_by_text("3 differences")).to_be_visible()
@@ -122,16 +125,22 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
         assert box is not None
         return side.locate(name, "scope")[1] - box["y"]
 
-    drag(pair.reference, -150)
+    # both open as an overview; what is opened on one side is open on the other
+    assert pair.reference.find("y", "tensor")
+    assert pair.candidate.find("y", "tensor")
+    pair.reference.reveal("layers.0/mlp", "scope")
+    pair.reference.rest()
+    start = pair.camera(0)
+    drag(pair.reference, -60)
     assert abs(top_of(pair.reference, "layers.0/mlp") - top_of(pair.candidate, "layers.0/mlp")) < 2
-    assert pair.camera(0)["y"] > 100
+    assert pair.camera(0)["y"] > start["y"]
     lab.page.mouse.move(*pair.candidate.locate("layers.0/mlp", "scope"))
     lab.page.keyboard.down("Control")
     lab.page.mouse.wheel(0, 120)
     lab.page.keyboard.up("Control")
-    pair.candidate.expect("view.viewport.position.camera.k < 0.99")
+    pair.candidate.expect("view.viewport.position.camera.k < args[0]", True, start["k"])
     pair.reference.rest()
-    assert pair.camera(0)["k"] == pair.camera(1)["k"] < 0.99
+    assert pair.camera(0)["k"] == pair.camera(1)["k"] < start["k"]
 
     # a scope opened on one side is open on the other, and one closed is closed
     pair.reference.toggle("layers.0/attn")

@@ -217,6 +217,29 @@ def test_nodes_are_infinite_where_only_one_side_is_nan() -> None:
         assert made.nodes.tolist() == expected
 
 
+def test_the_graph_beside_the_curve_is_that_of_the_candidate_and_its_range_is_extracted() -> None:
+    c = compare(EXACT, ROUGH)
+    panel = ComparisonPanel(c)
+    graph = unpacked(panel._part("graph"))
+    nodes = [node.output[0] for node in ROUGH.graph.node]
+    made = [nodes[row] if row >= 0 else None for row in graph.arrays["row_node"]]
+    assert made == [point.candidate if point.candidate in nodes else None for point in c.points]
+    linked = ModelGraph(ROUGH).overlay(c)
+    assert linked is not None
+    assert graph.arrays["overlay_nodes"].tolist() == linked.nodes.tolist()
+    assert graph.meta["overlay"]["label"] == "isolated"
+    reply = panel._on_range(Call(1, "range", {"nodes": [1, 2]}, lambda *_: None))
+    assert panel.submodel is not None
+    assert [node.op_type for node in panel.submodel.proto.graph.node] == ["LayerNormalization", "Tanh"]
+    assert reply.value.startswith("Extracted 2 nodes: panel.submodel")
+    with pytest.raises(OnnxNbError, match="No node is selected"):
+        panel._on_range(Call(2, "range", {"nodes": []}, lambda *_: None))
+    without = ComparisonPanel(comparison())  # of values from somewhere, without a model
+    assert "range" not in without._verbs()
+    with pytest.raises(OnnxNbError, match="has no part 'graph'"):
+        without._part("graph")
+
+
 def test_the_page_holds_the_points_and_nothing_else_may_run(tmp_path: Path) -> None:
     evil = '</script><img src=x onerror="x"><!--'
     c = comparison()
@@ -251,8 +274,8 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
     c = onnx_nb.compare_torch(module, torch.ones(3, 4), exporter="torchscript")
     panel = ComparisonPanel(c)
-    assert panel._actions == ["reproduce", "drill"]
-    assert ComparisonPanel(compare(EXACT, ROUGH))._actions == []
+    assert panel._actions == ["reproduce", "drill", "range"]
+    assert ComparisonPanel(compare(EXACT, ROUGH))._actions == ["range"]
     seen: list[str] = []
     call: Call[Any] = Call(
         1, "reproduce", {"name": "2"}, lambda content, _buffers: seen.append(content["progress"]["message"])

@@ -14,9 +14,16 @@ export interface ChartOptions {
   readonly tooltip?: (row: number) => readonly Node[];
   /** a person chose a row */
   readonly onChoose: (row: number) => void;
-  /** false: dragging over a range does not zoom in */
+  /** the row under the pointer is another one, −1 for none */
+  readonly onHover?: (row: number) => void;
+  /** a person chose a range of rows, or none; without this, dragging over a range zooms in */
+  readonly onRange?: (rows: readonly number[], chart: Pick<Chart<ChartOptions>, "zoomToRange" | "chooseRange">) => void;
+  /** false: there are no ranges, since the rows have no order */
   readonly zooms?: boolean;
 }
+
+/** A part of the axis, in its units: rows, or shares of its length. */
+export type Extent = readonly [from: number, to: number];
 
 /** Pixels that a pointer must move before it drags. */
 const SLOP = 5;
@@ -27,7 +34,13 @@ export abstract class Chart<Options extends ChartOptions> {
   protected readonly options: Options;
   protected chosenRow = -1;
   protected hoveredRow = -1;
-  protected drag: { readonly from: number; to: number } | null = null;
+  /** the part of the axis that is shown; null for all of it */
+  protected view: Extent | null = null;
+  /** what the pointer drags over, from where it began */
+  #drag: Extent | null = null;
+  #range: Extent | null = null;
+  /** rows between which the keyboard chose the range, by their positions: the first one stays */
+  #ends: readonly [number, number] | null = null;
   readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": true, hidden: true });
   readonly #categories: readonly string[];
   #theme: Theme | null = null;
@@ -46,11 +59,13 @@ export abstract class Chart<Options extends ChartOptions> {
 
   /** Returns the row at a point or near it, −1 for none. */
   protected abstract rowNear(x: number, y: number): number;
-  /** Shows the rows between two positions in pixels. */
-  protected abstract zoomTo(from: number, to: number): void;
-  protected abstract showAll(): void;
-  /** Shows a smaller or larger part of the rows. */
-  protected abstract scale(factor: number): void;
+  /** all of the axis */
+  protected abstract get whole(): Extent;
+  /** pixels where the shown part of the axis begins and ends */
+  protected abstract get reach(): Extent;
+  /** Returns each row with the part of the axis that it takes, in their order. */
+  protected abstract places(): readonly (readonly [row: number, from: number, to: number])[];
+  /** Returns what keys do besides those of every chart. */
   protected abstract keys(): Readonly<Record<string, () => void>>;
   /** Places everything anew and redraws it with the next frame. */
   protected abstract rearrange(): void;
@@ -61,6 +76,69 @@ export abstract class Chart<Options extends ChartOptions> {
     this.chosenRow = row;
     this.#describe();
     this.schedule();
+    const [, from = 0, to = 0] = (this.view && this.places().find(([place]) => place === row)) ?? [];
+    const [first, last] = this.extent;
+    if (to > from && (to < first || from > last)) this.#zoom((from + to) / 2, last - first);
+  }
+
+  protected get extent(): Extent {
+    return this.view ?? this.whole;
+  }
+
+  /** Shows a part of the axis, moved to lie on it. */
+  protected zoomTo(from: number, to: number): void {
+    this.#zoom((from + to) / 2, to - from);
+  }
+
+  #zoom(middle: number, size: number): void {
+    if (this.options.zooms === false) return;
+    const [first, last] = this.whole;
+    const width = Math.max(size, this.minSize);
+    const start = Math.max(first, Math.min(middle - width / 2, last - width));
+    this.view = width >= last - first ? null : [start, start + width];
+    this.rearrange();
+  }
+
+  /** Shows all of the axis. */
+  protected showAll(): void {
+    this.zoomTo(...this.whole);
+  }
+
+  /** Shows a smaller or larger part, around what is chosen. */
+  #scale(factor: number): void {
+    const [from, to] = this.extent;
+    const [, ...ends] = this.places().find(([row]) => row === this.chosenRow) ?? [0, from, to];
+    this.#zoom((ends[0] + ends[1]) / 2, (to - from) * factor);
+  }
+
+  zoomToRange(): void {
+    if (this.#range !== null) this.zoomTo(...this.#range);
+  }
+
+  /** Chooses a range, null for none. */
+  chooseRange(range: Extent | null): void {
+    this.#range = range;
+    if (range === null) this.#ends = null;
+    const [from, to] = range ?? [1, 0];
+    const isInside = (middle: number): boolean => middle >= from && middle <= to;
+    const places = this.places().filter(([, start, end]) => isInside((start + end) / 2));
+    const rows = places.map(([row]) => row);
+    this.options.onRange?.(rows, this);
+    this.schedule();
+  }
+
+  /** Chooses a row some rows on, or moves the end of the range there, which begins at the chosen row. */
+  protected step(by: number, isRange = false): void {
+    const places = this.places();
+    const at = places.findIndex(([row]) => row === this.chosenRow);
+    const clamp = (place: number): number => Math.max(0, Math.min(places.length - 1, place));
+    if (places.length === 0) return;
+    if (isRange) {
+      const [anchor, end] = this.#ends ?? [clamp(at), clamp(at)];
+      this.#ends = [anchor, clamp(end + by)];
+      const ends = this.#ends.flatMap((place) => places[place].slice(1));
+      this.chooseRange([Math.min(...ends), Math.max(...ends)]);
+    } else this.pick(places[clamp(at < 0 && Number.isFinite(by) ? 0 : at + by)][0]);
   }
 
   /** Draws in the colors that the page has now. */
@@ -73,9 +151,9 @@ export abstract class Chart<Options extends ChartOptions> {
     return [Math.max(160, this.surface.clientWidth || 600), Math.max(80, this.surface.clientHeight || 206)];
   }
 
-  /** ends of what can be dragged over, in pixels */
-  protected get reach(): readonly [number, number] {
-    return [0, this.size[0]];
+  /** units of the axis that are shown at least */
+  protected get minSize(): number {
+    return 0;
   }
 
   protected get theme(): Theme {
@@ -102,12 +180,23 @@ export abstract class Chart<Options extends ChartOptions> {
     return context as Pen | null;
   }
 
-  /** Draws the range that is dragged over. */
+  /** the first unit in view, its pixel, and the pixels of a unit */
+  get #axis(): readonly [number, number, number] {
+    const [[first, last], [low, high]] = [this.extent, this.reach];
+    return [first, low, (high - low) / (last - first)];
+  }
+
+  /** Draws the range that is dragged over, or was chosen. */
   protected drawDrag(pen: Pen, top: number, height: number): void {
-    if (this.drag === null) return;
-    const { from, to } = this.drag;
+    const range = this.#drag ?? this.#range;
+    const [first, low, unit] = this.#axis;
+    const place = (at: number): number => Math.max(low, Math.min(this.reach[1], low + (at - first) * unit));
+    if (range === null) return;
+    const [from, to] = range.map(place);
     pen.fillStyle = this.theme.halo;
     pen.fillRect(Math.min(from, to), top, Math.abs(to - from), height);
+    pen.fillStyle = this.theme.accent;
+    for (const x of [from, to]) pen.fillRect(x - 0.5, top, 1, height);
   }
 
   protected still(draw: (pen: Pen) => void): string {
@@ -137,6 +226,7 @@ export abstract class Chart<Options extends ChartOptions> {
     }
     if (row === this.hoveredRow) return;
     this.hoveredRow = row;
+    this.options.onHover?.(row);
     this.schedule();
   }
 
@@ -146,12 +236,15 @@ export abstract class Chart<Options extends ChartOptions> {
       const { left, top } = surface.getBoundingClientRect();
       return [event.clientX - left, event.clientY - top];
     };
+    const unitAt = (x: number): number => {
+      const [first, low, unit] = this.#axis;
+      return first + (x - low) / unit;
+    };
     on(surface, "pointermove", signal, (event) => {
       const [x, y] = at(event);
-      if (this.drag === null) this.#hover(this.rowNear(x, y), x, y);
+      if (this.#drag === null) this.#hover(this.rowNear(x, y), x, y);
       else {
-        const [low, high] = this.reach;
-        this.drag.to = Math.max(low, Math.min(high, x));
+        this.#drag = [this.#drag[0], unitAt(x)];
         this.#hover(-1);
         this.schedule();
       }
@@ -159,24 +252,39 @@ export abstract class Chart<Options extends ChartOptions> {
     on(surface, "pointerleave", signal, () => this.#hover(-1));
     on(surface, "pointerdown", signal, (event) => {
       if (event.button !== 0) return;
-      const [x] = at(event);
-      this.drag = { from: x, to: x };
+      const start = unitAt(at(event)[0]);
+      this.#drag = [start, start];
       surface.setPointerCapture?.(event.pointerId);
     });
     const endDrag = (event: PointerEvent): void => {
-      if (this.drag === null) return;
-      const [from, to] = [this.drag.from, this.drag.to].sort((a, b) => a - b);
-      this.drag = null;
+      if (this.#drag === null) return;
+      const [from, to] = [...this.#drag].sort((a, b) => a - b);
+      this.#drag = null;
       this.schedule();
       if (event.type !== "pointerup") return;
-      if (this.options.zooms !== false && to - from > SLOP) this.zoomTo(from, to);
-      else this.pick(this.rowNear(...at(event)));
+      if (this.options.zooms === false || (to - from) * this.#axis[2] <= SLOP) this.pick(this.rowNear(...at(event)));
+      else if (this.options.onRange === undefined) this.zoomTo(from, to);
+      else {
+        this.#ends = null;
+        this.chooseRange([from, to]);
+      }
     };
     on(surface, "pointerup", signal, endDrag);
     on(surface, "pointercancel", signal, endDrag);
     on(surface, "dblclick", signal, () => this.showAll());
-    const [closer, farther] = [(): void => this.scale(0.5), (): void => this.scale(2)];
-    const zooms = { "+": closer, "=": closer, "-": farther, "0": () => this.showAll() };
-    onKeys(surface, { ...zooms, ...this.keys() }, signal);
+    const [closer, farther] = [(): void => this.#scale(0.5), (): void => this.#scale(2)];
+    const hasRanges = this.options.onRange !== undefined && this.options.zooms !== false;
+    const arrow = (by: number) => (event: KeyboardEvent) => this.step(by, hasRanges && event.shiftKey);
+    const keys: Record<string, (event: KeyboardEvent) => void> = {
+      ...{ "+": closer, "=": closer, "-": farther, "0": () => this.showAll() },
+      ...{ ArrowRight: arrow(1), ArrowDown: arrow(1), ArrowLeft: arrow(-1), ArrowUp: arrow(-1) },
+      ...{ Home: () => this.step(-Infinity), End: () => this.step(Infinity) },
+      ...this.keys(),
+    };
+    onKeys(
+      surface,
+      { ...keys, Escape: (event) => (this.#range ? this.chooseRange(null) : keys.Escape(event)) },
+      signal,
+    );
   }
 }

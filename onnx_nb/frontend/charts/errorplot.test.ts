@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { createPlotArea, type ErrorSeries, type PlotArea, spanOf } from "./errorplot.ts";
+import type { Extent } from "./chart.ts";
+import { createPlotArea, type ErrorSeries, type PlotArea } from "./errorplot.ts";
 
 const errorsOf = (numbers: number[], more: Partial<ErrorSeries> = {}): ErrorSeries => ({
   count: numbers.length,
@@ -9,7 +10,8 @@ const errorsOf = (numbers: number[], more: Partial<ErrorSeries> = {}): ErrorSeri
   odd: "NaN, Inf",
   ...more,
 });
-const areaOf = (errors: ErrorSeries, span = spanOf(errors.count)): PlotArea => createPlotArea(errors, span, 800, 200);
+const areaOf = (errors: ErrorSeries, span: Extent = [0, Math.max(1, errors.count - 1)]): PlotArea =>
+  createPlotArea(errors, span, 800, 200);
 
 describe("errors against depth", () => {
   it("uses the same height for a magnitude anywhere on a logarithmic axis", () => {
@@ -46,13 +48,8 @@ describe("errors against depth", () => {
     expect(areaOf(errorsOf([Number.NaN])).rowNear(100, 100)).toBe(-1);
   });
 
-  it("clamps a span to the rows, with a minimum of a few points", () => {
-    expect(spanOf(100)).toEqual({ from: 0, to: 99 });
-    expect(spanOf(100, -20, 300)).toEqual({ from: 0, to: 99 });
-    const { from, to } = spanOf(100, 50, 50);
-    expect([to - from, (from + to) / 2]).toEqual([4, 50]);
-    expect(spanOf(100, 98, 140).to).toBe(99);
-    const area = areaOf(errorsOf(new Array(100).fill(1e-6)), spanOf(100, 20, 40));
+  it("finds the row at a position of a part", () => {
+    const area = areaOf(errorsOf(new Array(100).fill(1e-6)), [20, 40]);
     expect(area.rowAt(area.x(33))).toBeCloseTo(33, 9);
   });
 
@@ -67,7 +64,7 @@ describe("errors against depth", () => {
       [0, "embeddings"],
       [500, "layer.1"],
     ]);
-    expect(areaOf(depth, spanOf(1000, 400, 600)).marks()).toEqual([[500, "layer.1"]]);
+    expect(areaOf(depth, [400, 600]).marks()).toEqual([[500, "layer.1"]]);
     expect(
       areaOf(errorsOf(new Array(1001).fill(1)))
         .marks()

@@ -1,18 +1,14 @@
-/** Plot of errors against depth: points respond to the pointer and the keyboard, and dragging over a range zooms in. */
+/** Plot of errors against depth: points respond to the pointer and the keyboard, and dragging chooses a range. */
 
 import type { ErrorKind } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
-import { documentOf, SvgPen, xml } from "../render/svg.ts";
-import { createMeasure, type Theme } from "../render/theme.ts";
+import type { Theme } from "../render/theme.ts";
 import { integer } from "../scene/formatting.ts";
-import { elide } from "../scene/labels.ts";
 import { button, el, onResize } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
-import { Chart, type ChartOptions } from "./chart.ts";
+import { Chart, type ChartOptions, type Extent } from "./chart.ts";
 
 interface ErrorPlotOptions extends ChartOptions {
-  /** name of the plotted metric */
-  readonly metric: string;
   /** row of the first divergent point, −1 for none */
   readonly first: number;
   /** message over a plot that has nothing to show, "" for none */
@@ -25,8 +21,6 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
   readonly #overlay = el("canvas.onnx-nb-depth-over", { "aria-hidden": true });
   readonly #showAll: HTMLElement;
   #errors: ErrorSeries;
-  #metric: string;
-  #span: Span;
   #area: PlotArea;
   /** the errors must be redrawn, not only the chosen point */
   #needsRedraw = false;
@@ -38,8 +32,6 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
   ) {
     super("onnx-nb-depth-plot", { label: "Errors against depth", ...options }, ["activation"], signal);
     this.#errors = errors;
-    this.#metric = options.metric;
-    this.#span = spanOf(errors.count);
     this.#area = this.#areaNow();
     this.#showAll = button("Show all", () => this.showAll(), signal, {
       class: "onnx-nb-small onnx-nb-depth-whole",
@@ -55,37 +47,9 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
     onResize([this.surface], signal, () => this.rearrange());
   }
 
-  show(errors: ErrorSeries, metric: string): void {
+  show(errors: ErrorSeries): void {
     this.#errors = errors;
-    this.#metric = metric;
     this.rearrange();
-  }
-
-  override choose(row: number): void {
-    super.choose(row);
-    const { from, to } = this.#span;
-    const half = (to - from) / 2;
-    if (row >= 0 && (row < from || row > to)) this.#zoom(row - half, row + half);
-  }
-
-  /** Returns the plot with its caption. */
-  svg(title: string): string {
-    const [w, h] = this.size;
-    const pen = new SvgPen(createMeasure(this.theme.font));
-    this.#drawPicture(pen, title, 1);
-    return documentOf(w, h + CAPTION, `<title>${xml(title)}</title>${pen.finish()}`);
-  }
-
-  /** Returns the plot with its caption, at twice its size. */
-  png(title: string): Promise<Blob> {
-    const [w, h] = this.size;
-    const canvas = el("canvas", { width: 2 * w, height: 2 * (h + CAPTION) });
-    const pen = canvas.getContext("2d");
-    if (pen === null) return Promise.reject(new Error("this browser cannot draw on a canvas"));
-    this.#drawPicture(pen as Pen, title, 2);
-    return new Promise((resolve, reject) => {
-      canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)));
-    });
   }
 
   // ---------------------------------------------------------------- drawing
@@ -95,20 +59,15 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
   }
 
   #areaNow(): PlotArea {
-    return createPlotArea(this.#errors, this.#span, ...this.size);
+    return createPlotArea(this.#errors, this.extent, ...this.size);
   }
 
   /** Moves the points immediately and redraws them with the next frame. */
   protected override rearrange(): void {
     this.#area = this.#areaNow();
+    this.#showAll.hidden = this.view === null;
     this.#needsRedraw = true;
     this.schedule();
-  }
-
-  #zoom(from = 0, to = this.#errors.count - 1): void {
-    this.#span = spanOf(this.#errors.count, from, to);
-    this.#showAll.hidden = this.#span.to - this.#span.from >= this.#errors.count - 1.5;
-    this.rearrange();
   }
 
   protected override paint(): void {
@@ -148,40 +107,26 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
     }
   }
 
-  #drawPicture(pen: Pen, title: string, scale: number): void {
-    const look = this.#look;
-    const area = this.#areaNow();
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
-    pen.fillStyle = look.theme.background;
-    pen.fillRect(0, 0, area.width, area.height + CAPTION);
-    drawCaption(pen, area, title, this.#metric, look);
-    pen.setTransform(scale, 0, 0, scale, 0, scale * CAPTION);
-    drawErrors(pen, area, this.options.first, look);
-  }
-
   // ---------------------------------------------------------------- choosing
 
-  protected override get reach(): readonly [number, number] {
-    return [this.#area.left, this.#area.right];
+  protected override get whole(): Extent {
+    return [0, Math.max(1, this.#errors.count - 1)];
+  }
+
+  protected override get minSize(): number {
+    return MIN_SIZE;
+  }
+
+  protected override get reach(): Extent {
+    return [this.#area.left + INSET, this.#area.right - INSET];
+  }
+
+  protected override places(): readonly (readonly [number, number, number])[] {
+    return Array.from({ length: this.#errors.count }, (_, row) => [row, row - 0.4, row + 0.4] as const);
   }
 
   protected override rowNear(x: number, y: number): number {
     return this.#area.rowNear(x, y);
-  }
-
-  protected override zoomTo(from: number, to: number): void {
-    this.#zoom(this.#area.rowAt(from), this.#area.rowAt(to));
-  }
-
-  protected override showAll(): void {
-    this.#zoom();
-  }
-
-  protected override scale(factor: number): void {
-    const { from, to } = this.#span;
-    const middle = this.chosenRow < 0 ? (from + to) / 2 : this.chosenRow;
-    const half = ((to - from) / 2) * factor;
-    this.#zoom(middle - half, middle + half);
   }
 
   protected override pick(row: number): void {
@@ -189,22 +134,14 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
   }
 
   protected override keys(): Readonly<Record<string, () => void>> {
-    const step = (by: number) => (): void => {
-      const last = this.#errors.count - 1;
-      if (last >= 0) this.pick(Math.max(0, Math.min(last, this.chosenRow < 0 ? 0 : this.chosenRow + by)));
-    };
-    const page = (): number => Math.ceil(this.#errors.count / 20);
+    const page = (pages: number) => (): void => this.step(pages * Math.ceil(this.#errors.count / 20));
     return {
-      ArrowRight: step(1),
-      ArrowUp: step(1),
-      ArrowLeft: step(-1),
-      ArrowDown: step(-1),
-      PageDown: () => step(-page())(),
-      PageUp: () => step(page())(),
-      Home: () => this.pick(Math.min(0, this.#errors.count - 1)),
-      End: () => this.pick(this.#errors.count - 1),
+      ArrowUp: () => this.step(1),
+      ArrowDown: () => this.step(-1),
+      PageDown: page(-1),
+      PageUp: page(1),
       Enter: () => this.pick(this.options.first),
-      Escape: () => this.#zoom(),
+      Escape: () => this.showAll(),
     };
   }
 }
@@ -224,12 +161,6 @@ export interface ErrorSeries {
   readonly odd: string;
 }
 
-/** The rows in view, ends included; fractions let a view slide. */
-interface Span {
-  readonly from: number;
-  readonly to: number;
-}
-
 /** Pixels around the plot for its axes. */
 const MARGIN = { left: 62, right: 14, top: 12, bottom: 24 } as const;
 export const INFINITE = "∞";
@@ -240,13 +171,16 @@ const TICK_GAP = 26;
 /** Powers of ten on the axis of a plot without numbers. */
 const EMPTY_AXIS: readonly [number, number] = [-8, 0];
 const MIN_ROWS = 8;
+/** Minimum number of rows in view, and pixels between the axis and the first of them. */
+const MIN_SIZE = 4;
+const INSET = 8;
 /** Pixels along the depth within which a point can be the nearest. */
 const REACH = 24;
 
 export type PlotArea = ReturnType<typeof createPlotArea>;
 
-export function createPlotArea(errors: ErrorSeries, span: Span, width: number, height: number) {
-  const { from, to } = span;
+export function createPlotArea(errors: ErrorSeries, span: Extent, width: number, height: number) {
+  const [from, to] = span;
   const { logarithmic } = errors;
   const sizes: number[] = [];
   let zeros = false;
@@ -266,9 +200,10 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
   /** ends of the axis; their log10 if it is logarithmic */
   const [low, high] = axisOf(sizes, logarithmic);
 
-  const x = (row: number): number => left + 8 + ((row - from) / Math.max(1e-9, to - from)) * (right - left - 16);
+  const x = (row: number): number =>
+    left + INSET + ((row - from) / Math.max(1e-9, to - from)) * (right - left - 2 * INSET);
   /** Returns the fractional row at a position. */
-  const rowAt = (px: number): number => from + ((px - left - 8) / (right - left - 16)) * (to - from);
+  const rowAt = (px: number): number => from + ((px - left - INSET) / (right - left - 2 * INSET)) * (to - from);
   /** Returns y of a number, NaN for no number. */
   const y = (number: number): number => {
     if (Number.isNaN(number)) return Number.NaN;
@@ -309,7 +244,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
 
   /** Returns the row of the point nearest to a position, −1 if none is near. */
   const rowNear = (px: number, py: number): number => {
-    const perRow = (right - left - 16) / Math.max(1, to - from);
+    const perRow = (right - left - 2 * INSET) / Math.max(1, to - from);
     const wide = Math.max(1, Math.ceil(REACH / perRow));
     const middle = Math.round(rowAt(px));
     let nearestPoint = -1;
@@ -347,14 +282,6 @@ export function roundStep(minimum: number): number {
   return power * (minimum / power > 5 ? 10 : minimum / power > 2 ? 5 : minimum / power > 1 ? 2 : 1);
 }
 
-/** Returns all rows, or a range of them, moved inside the plot and widened to at least a few rows. */
-export function spanOf(count: number, from = 0, to = count - 1): Span {
-  const last = Math.max(1, count - 1);
-  const wide = Math.min(last, Math.max(to - from, Math.min(last, 4)));
-  const start = Math.max(0, Math.min((from + to - wide) / 2, last - wide));
-  return { from: start, to: start + wide };
-}
-
 interface Style {
   readonly theme: Theme;
   /** color of isolated errors */
@@ -382,6 +309,7 @@ function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }
     pen.fillStyle = errors.odd === INFINITE ? theme.dim : theme.bad;
     pen.fillText(errors.odd, left - 8, area.ceiling);
   }
+  drawBands(pen, area, theme);
   drawParts(pen, area, theme);
   const diverges = first >= 0 && contains(area, first);
   if (diverges) {
@@ -415,56 +343,21 @@ function upright(pen: Pen, x: number, to: number, color: string): void {
   pen.stroke();
 }
 
-/** Pixels that the text above an exported plot takes. */
-const CAPTION = 58;
-const EDGE = 14;
-
-/** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
-function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Style): void {
-  pen.textAlign = "left";
-  pen.textBaseline = "middle";
-  pen.fillStyle = theme.text;
-  pen.font = `600 12px ${theme.font}`;
-  wrap(pen, title, area.width - 2 * EDGE).forEach((text, at) => {
-    pen.fillText(text, EDGE, 15 + 16 * at);
-  });
-  pen.font = `${FONT}px ${theme.font}`;
-  pen.fillStyle = theme.dim;
-  const label = `${metric}, in order of execution`;
-  pen.fillText(label, EDGE, CAPTION - 8);
-  let x = EDGE + pen.measureText(label).width + 24;
-  for (const { kind } of area.errors.series) {
-    const y = CAPTION - 8;
-    pen.fillStyle = kind === "cumulative" ? theme.accent : isolated;
-    if (kind === "cumulative") pen.fillRect(x, y - 1, 14, 2);
-    else {
-      pen.beginPath();
-      circle(pen, x + 10.5, y, 3.5);
-      pen.fill();
-    }
-    pen.fillStyle = theme.dim;
-    pen.fillText(kind, x + 20, y);
-    x += 20 + pen.measureText(kind).width + 18;
-  }
-}
-
-/** Returns a text in at most two lines. */
-function wrap(pen: Pen, text: string, width: number): string[] {
-  const [begin, ...words] = text.split(" ");
-  const lines = [begin];
-  for (const word of words) {
-    const line = `${lines.at(-1)} ${word}`;
-    if (pen.measureText(line).width <= width) lines[lines.length - 1] = line;
-    else lines.push(word);
-  }
-  const [first, ...moreLines] = lines;
-  return (moreLines.length === 0 ? [first] : [first, moreLines.join(" ")]).map((line) =>
-    elide(line, width, 12, true, (text) => pen.measureText(text).width),
-  );
-}
-
 function contains({ span }: PlotArea, row: number): boolean {
-  return row >= span.from - 0.5 && row <= span.to + 0.5;
+  return row >= span[0] - 0.5 && row <= span[1] + 0.5;
+}
+
+/** Draws every other part of the model as a band, from the axis up. */
+function drawBands(pen: Pen, area: PlotArea, theme: Theme): void {
+  const { errors, left, right, top, height } = area;
+  const ends = [...errors.parts.map(([row]) => row), errors.count];
+  const x = (row: number): number => Math.max(left, Math.min(right, area.x(row - 0.5)));
+  pen.fillStyle = theme.halo;
+  pen.globalAlpha = 0.35;
+  for (let part = 1; part < errors.parts.length; part += 2) {
+    pen.fillRect(x(ends[part]), top, x(ends[part + 1]) - x(ends[part]), height - MARGIN.bottom - top);
+  }
+  pen.globalAlpha = 1;
 }
 
 /** Draws the first rows of the model's parts, with as many names as there is room for. */
@@ -557,7 +450,7 @@ function drawDots(pen: Pen, area: PlotArea, { kind, numbers }: Series, color: st
 
 /** Returns the rows in view. */
 function rowsIn({ span }: PlotArea, count: number): number[] {
-  const first = Math.max(0, Math.ceil(span.from));
-  const length = Math.max(0, Math.min(count - 1, Math.floor(span.to)) - first + 1);
+  const first = Math.max(0, Math.ceil(span[0]));
+  const length = Math.max(0, Math.min(count - 1, Math.floor(span[1])) - first + 1);
   return Array.from({ length }, (_, at) => first + at);
 }

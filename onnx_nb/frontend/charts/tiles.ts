@@ -5,7 +5,7 @@ import type { Theme } from "../render/theme.ts";
 import { elide } from "../scene/labels.ts";
 import { el, onResize } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
-import { Chart, type ChartOptions } from "./chart.ts";
+import { Chart, type ChartOptions, type Extent } from "./chart.ts";
 
 /** A rectangle in pixels of the chart. */
 export interface Tile {
@@ -30,9 +30,6 @@ export interface TileLayout {
   readonly lines?: readonly (readonly [number, number, number, number, boolean?])[];
 }
 
-/** The part of the horizontal axis in view, from 0 to 1. */
-export type Extent = readonly [from: number, to: number];
-
 interface TilesOptions extends ChartOptions {
   /** places the tiles; those that are drawn later are on top */
   readonly arrange: (w: number, h: number, extent: Extent) => TileLayout;
@@ -53,7 +50,6 @@ export class Tiles extends Chart<TilesOptions> {
   readonly #canvas = el("canvas", { "aria-hidden": true });
   #layout: TileLayout | null = null;
   #lit: ReadonlySet<number> | null = null;
-  #extent: Extent = FULL_EXTENT;
 
   constructor(options: TilesOptions, signal: AbortSignal) {
     super("onnx-nb-tiles", options, options.categories, signal);
@@ -69,7 +65,7 @@ export class Tiles extends Chart<TilesOptions> {
   }
 
   get #arrangement(): TileLayout {
-    this.#layout ??= this.options.arrange(...this.size, this.#extent);
+    this.#layout ??= this.options.arrange(...this.size, this.extent);
     return this.#layout;
   }
 
@@ -144,47 +140,30 @@ export class Tiles extends Chart<TilesOptions> {
     return hitRow;
   }
 
-  #zoom(extent: Extent): void {
-    if (this.options.zooms === false) return;
-    this.#extent = extent;
-    this.rearrange();
+  protected override get whole(): Extent {
+    return FULL_EXTENT;
   }
 
-  protected override zoomTo(from: number, to: number): void {
-    const [low, high] = this.#extent;
-    const share = (x: number): number => low + (Math.max(0, x) / this.size[0]) * (high - low);
-    this.#zoom([share(from), share(to)]);
+  protected override get reach(): Extent {
+    return [0, this.size[0]];
   }
 
-  protected override showAll(): void {
-    this.#zoom(FULL_EXTENT);
-  }
-
-  protected override scale(factor: number): void {
-    const [low, high] = this.#extent;
-    const half = Math.min(0.5, ((high - low) / 2) * factor);
-    const middle = Math.max(half, Math.min(1 - half, (low + high) / 2));
-    this.#zoom([middle - half, middle + half]);
+  protected override places(): readonly (readonly [number, number, number])[] {
+    const [w, h] = this.size;
+    const { tiles } = this.options.arrange(w, h, FULL_EXTENT);
+    const places = tiles.map((tile) => [tile.row, [tile.row, tile.x / w, (tile.x + tile.w) / w]] as const);
+    return [...new Map(places.filter(([row]) => row >= 0)).values()];
   }
 
   protected override keys(): Readonly<Record<string, () => void>> {
     const { stride = 1 } = this.options;
-    const step = (by: number) => (): void => {
-      const rows = [...new Set(this.#arrangement.tiles.map(({ row }) => row).filter((row) => row >= 0))];
-      if (rows.length === 0) return;
-      const at = rows.indexOf(this.chosenRow);
-      if (Math.abs(by) === stride && stride > 1 && rows[at + by] === undefined) return;
-      this.pick(rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))]);
+    const jump = (by: number) => (): void => {
+      const places = this.places();
+      const at = places.findIndex(([row]) => row === this.chosenRow);
+      if (at < 0 || places[at + by] !== undefined) this.step(by);
     };
-    return {
-      ArrowRight: step(1),
-      ArrowDown: step(stride),
-      ArrowLeft: step(-1),
-      ArrowUp: step(-stride),
-      Home: step(-Infinity),
-      End: step(Infinity),
-      Escape: () => this.pick(-1),
-    };
+    const Escape = (): void => this.pick(-1);
+    return stride === 1 ? { Escape } : { Escape, ArrowDown: jump(stride), ArrowUp: jump(-stride) };
   }
 }
 

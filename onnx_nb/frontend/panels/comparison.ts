@@ -1,11 +1,14 @@
 /** The panel of a comparison: where errors begin, all points in a table, and details of the chosen one. */
 
+import type { ChartOptions } from "../charts/chart.ts";
 import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
+import type { Pack } from "../protocol/codec.ts";
 import { type Details, ERROR_KINDS, type ErrorKind, type Points, STATE } from "../protocol/comparison.ts";
 import { countOf, integer, magnitude, percent } from "../scene/formatting.ts";
 import { button, choice, el, elide, fillings, svg } from "../ui/dom.ts";
 import { createMenu, type Entry, type Menu } from "../ui/menu.ts";
+import { stack, stillOf } from "../ui/still.ts";
 import {
   barColumn,
   createTableTabs,
@@ -19,7 +22,8 @@ import {
   texts,
 } from "../ui/table.ts";
 import { createPanelTask, type OnProgress, type TaskBar } from "../ui/task.ts";
-import { download } from "./export.ts";
+import { createChartGraph, type GraphSource } from "./chartgraph.ts";
+import { download, pixelsOf } from "./export.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
 import {
   blameColumns,
@@ -37,6 +41,8 @@ export interface ComparisonOptions {
   /** a person chose a point, "" for none */
   readonly onChoose?: (name: string) => void;
   readonly onMetric?: (metric: string) => void;
+  /** the graph of the model, which stands beside the chart; absent where there is none */
+  readonly graph?: GraphSource;
   /** loads the details of a point beyond its metrics */
   readonly detail: (row: number, signal: AbortSignal) => Promise<Details>;
   /** writes the whole comparison as a page */
@@ -69,17 +75,31 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     table.choose(row);
     layers.choose(points.layerOf(row));
     chart.plot.choose(row);
+    graph.choose(row);
     detail.show(row);
     if (row >= 0) announce(`${points.text("name", row)}, ${chart.errorsOf(row)}`);
     if (person) options.onChoose?.(row < 0 ? "" : points.text("name", row));
   };
   const pick = (row: number): void => choose(row, true);
+  const rows = {
+    count: points.count,
+    name: (row: number): string => points.text("name", row),
+    nodesOf: (row: number, { arrays }: Pack): number[] => [arrays.get("row_node")?.[row] ?? -1].filter((id) => id >= 0),
+    onChoose: pick,
+  };
+  const graph = createChartGraph(options.graph, rows, task, signal);
   const onMetric = (metric: string): void => options.onMetric?.(metric);
   const hasWhatIf = points.quantizers > 0 && (options.change !== undefined || (options.steps ?? []).length > 1);
   const onRegion = (name: string): void => void (points.rowOf(name) >= 0 && pick(points.rowOf(name)));
   const onUpdate = (regions: number): void => tabs.buttons.at(-1)?.replaceChildren(`In float (${integer(regions)})`);
   const whatIf = hasWhatIf ? createWhatIf(options.change ?? null, task, onRegion, onUpdate, signal) : null;
-  const chart = createErrorSection(points, options.metric ?? "rel_l2", { onChoose: pick, onMetric }, signal);
+  const chart = createErrorSection(
+    points,
+    options.metric ?? "rel_l2",
+    { onChoose: pick, onMetric, ...graph.events },
+    signal,
+  );
+  chart.bar.append(graph.bar);
   const isDark = (): boolean => root.classList.contains("onnx-nb-dark");
   const actionsOf = (row: number, round: AbortSignal): HTMLElement[] =>
     pointActions(points, row, options, task, whatIf, round);
@@ -111,8 +131,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const hasOnlyMissing = points.count === 0 && points.missingCount > 0;
   tabs.show(points.layers > 1 && options.back === undefined ? 0 : hasOnlyMissing ? 2 : 1);
   const content = {
-    svg: () => chart.plot.svg(about.message),
-    png: () => chart.plot.png(about.message),
+    svg: () => pictureOf(root, [...header.querySelectorAll(".onnx-nb-announced"), chart.element]),
     csv: () => pointsCsv(points, table.rows),
   };
   const save = saveMenu(points, content, options, task, signal);
@@ -121,14 +140,17 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     chosenRow = -1; // scroll it into view again
     pick(about.first);
   };
+  const header = headerOf(points, options.back, linkNote, goToFirst, save.element, signal);
   const below = tablesBelow([...tabs.buttons, ...tabs.filters], tabs.tables);
   const emptyNote = el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.");
   const left = el("div.onnx-nb-comparison-left", chart.element, whatIf?.chart ?? null);
   const body =
-    points.count > 0 ? [left, detail.element, scales?.detail ?? null] : [points.missingCount > 0 ? below : emptyNote];
+    points.count > 0
+      ? [left, graph.element, detail.element, scales?.detail ?? null]
+      : [points.missingCount > 0 ? below : emptyNote];
   if (points.count > 0) left.append(below);
   root.replaceChildren(
-    headerOf(points, options.back, linkNote, goToFirst, save.element, signal),
+    header,
     task.element,
     el(`div.onnx-nb-comparison-body${points.count > 0 ? "" : ".onnx-nb-pointless"}`, ...body),
     live,
@@ -146,8 +168,12 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
       whatIf?.redraw();
       detail.redraw();
     },
-    svg: content.svg,
   };
+}
+
+function pictureOf(root: HTMLElement, parts: readonly Element[]): string {
+  const stills = parts.map((part) => stillOf(part, false));
+  return stack(stills, getComputedStyle(root).backgroundColor);
 }
 
 /** Creates the tables of the layers, of the points, and of the values without one. */
@@ -270,7 +296,7 @@ function pointActions(
 
 function saveMenu(
   points: Points,
-  content: { svg(): string; png(): Promise<Blob>; csv(): string },
+  content: { svg(): string; csv(): string },
   { page }: ComparisonOptions,
   task: TaskBar,
   signal: AbortSignal,
@@ -291,7 +317,7 @@ function saveMenu(
   const [svg, png] = ["Vector graphics, as it is shown", "Pixels, at twice its size"];
   const pictures = [
     entry("SVG of the plot", svg, () => file(content.svg(), "image/svg+xml", "svg")),
-    entry("PNG of the plot", png, async () => download(await content.png(), name, "png")),
+    entry("PNG of the plot", png, async () => download(await pixelsOf(content.svg()), name, "png")),
   ];
   const csv = "The points that are shown, every metric with all digits";
   const table = entry("CSV of the table", csv, () => file(content.csv(), "text/csv", "csv"));
@@ -305,7 +331,7 @@ function saveMenu(
 function createErrorSection(
   points: Points,
   start: string,
-  events: { readonly onChoose: (row: number) => void; readonly onMetric: (metric: string) => void },
+  events: Pick<ChartOptions, "onChoose" | "onHover" | "onRange"> & { readonly onMetric: (metric: string) => void },
   signal: AbortSignal,
 ) {
   const { metrics, first } = points.about;
@@ -333,7 +359,6 @@ function createErrorSection(
   const plot = new ErrorPlot(
     data(),
     {
-      metric: metric.label,
       first,
       describe: (row) => elide(`${points.text("name", row)}, ${points.text("op_type", row)}, ${errorsOf(row)}`, 300),
       tooltip: (row) => [
@@ -341,7 +366,7 @@ function createErrorSection(
         el("span.onnx-nb-dim", ` ${elide(points.text("op_type", row), 40)}`),
         el("div", errorsOf(row)),
       ],
-      onChoose: events.onChoose,
+      ...events,
       note: noteOf(points),
     },
     signal,
@@ -351,7 +376,7 @@ function createErrorSection(
       if (shownKinds.has(kind) && shownKinds.size > 1) shownKinds.delete(kind);
       else shownKinds.add(kind);
       element.setAttribute("aria-pressed", String(shownKinds.has(kind)));
-      plot.show(data(), metric.label);
+      plot.show(data());
     };
     const title = kind === "isolated" ? "Its own error, given the reference's values" : "Each side ran by itself";
     const shape = { class: `onnx-nb-key onnx-nb-key-${kind}`, title, "aria-pressed": true };
@@ -376,12 +401,12 @@ function createErrorSection(
     if (choice === undefined || key === metric.key) return;
     metric = choice;
     select.value = key;
-    plot.show(data(), metric.label);
+    plot.show(data());
   };
   const order = el("span.onnx-nb-dim.onnx-nb-order", "in order of execution →");
   const bar = el("div.onnx-nb-chart-bar", select, ...kinds.map(key), order);
   const element = el("section.onnx-nb-chart", { "aria-label": "Errors against depth" }, bar, plot.element);
-  return { element, plot, setMetric, errorsOf };
+  return { element, bar, plot, setMetric, errorsOf };
 }
 
 /** Returns the numbers of a metric; infinite where only one side is NaN, since no other number counts then. */

@@ -1,8 +1,7 @@
 /** Downloads, and the picture that stays in the notebook. */
 
 import type { Camera, Size } from "../render/camera.ts";
-import { draw, type Picture } from "../render/canvas.ts";
-import { drawScale, scaleHeight } from "../render/scale.ts";
+import type { Picture } from "../render/canvas.ts";
 import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
 import { el } from "../ui/dom.ts";
@@ -25,19 +24,24 @@ export function savePicture(what: Saving, picture: Picture, at: Position, announ
     download(content, picture.columns.meta.name, extension);
     announce(`Saved as ${extension.toUpperCase()}`);
   };
-  if (what !== "png") {
-    const text = toSvg(picture, what === "svg" ? undefined : at);
-    hand(new Blob([text], { type: "image/svg+xml" }), "svg");
-    return;
-  }
-  const { camera, view } = at;
-  const canvas = el("canvas");
-  [canvas.width, canvas.height] = [Math.round(2 * view.w), Math.round(2 * (view.h + scaleHeight(picture, view.w)))];
-  const context = canvas.getContext("2d");
-  if (context === null) return;
-  draw(context, picture, camera, view, 2);
-  drawScale(context, picture, view, 2);
-  canvas.toBlob((content) => content !== null && hand(content, "png"), "image/png");
+  const text = toSvg(picture, what === "svg" ? undefined : at);
+  if (what !== "png") hand(new Blob([text], { type: "image/svg+xml" }), "svg");
+  else
+    pixelsOf(text).then(
+      (content) => hand(content, "png"),
+      (error: unknown) => announce(String(error)),
+    );
+}
+
+/** Returns an SVG document as a PNG at twice its size. */
+export async function pixelsOf(svg: string): Promise<Blob> {
+  const image = el("img", { src: `data:image/svg+xml,${encodeURIComponent(svg)}` });
+  await image.decode();
+  const canvas = el("canvas", { width: 2 * image.width, height: 2 * image.height });
+  canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve, reject) => {
+    canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)));
+  });
 }
 
 /** Downloads a file that is named after the model. */

@@ -5,7 +5,7 @@ import type { PairData, SideOf } from "../protocol/diff.ts";
 import type { GraphHost, NamedTarget, Patch } from "../protocol/host.ts";
 import { watchTheme } from "../render/theme.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
-import { defaultOpen } from "../scene/opening.ts";
+import { defaultOpen, type Fits, type Opening, opening } from "../scene/opening.ts";
 import { button, el, elide, on, onResize, onState } from "../ui/dom.ts";
 import { GraphView } from "./graphview.ts";
 import { createSynchronizer, openLike, otherSide, type Views } from "./synchronizer.ts";
@@ -38,6 +38,8 @@ export interface GraphPairHost {
 export type GraphPair = ReturnType<typeof createGraphPair>;
 
 const SIDES = [0, 1] as const;
+/** Zooms at which the right graph may open like the left one. */
+const ZOOMS = [0.9, 0.75, 0.58];
 /** Names of the graphs for tests and tools. */
 export const ROLES = ["reference", "candidate"] as const;
 /** Pixels of width below which the graphs are one above the other … */
@@ -110,13 +112,15 @@ export function createGraphPair(
     // the other members stay those of the host, even when they change
     return Object.setPrototypeOf(members, host.graphs[side]) as GraphHost;
   };
-  const first = new Set(options.open ?? defaultOpen(columns[0]));
-  const open = [first, openLike(first, columns, data)] as const;
+  const open = new Set(options.open ?? defaultOpen(columns[0]));
+  const choose = createOpening(columns, data, synchronizer.opened);
   const view = (side: SideOf): GraphView => {
     const graphOptions = {
       isNested: true,
       isPaired: true,
-      open: open[side],
+      ...(options.open === undefined
+        ? { opening: choose(side) }
+        : { open: side === 0 ? open : openLike(open, columns, data) }),
       height: options.height,
       bar: bars[side],
       statuses: new DiffStatuses(data.statuses(side)),
@@ -152,6 +156,35 @@ export function createGraphPair(
       markSelection();
     },
   };
+}
+
+/**
+ * Returns what opens the scopes of a side that fit, as for one graph. The right one, whose size comes second, opens like
+ * the left one if that fits.
+ */
+function createOpening(
+  columns: readonly [Columns, Columns],
+  data: PairData,
+  onOpen: (side: SideOf, open: ReadonlySet<number>) => void,
+) {
+  let left: Opening | null = null;
+  const choose = (side: SideOf, fits: Fits, where: string): Opening => {
+    if (side === 1 && left !== null) {
+      const open = openLike(left.open, columns, data);
+      for (const zoom of ZOOMS) {
+        const columnHeight = fits(open, zoom, left.brief, left.columnHeight);
+        if (columnHeight !== null) return { ...left, open, columnHeight };
+      }
+    }
+    return opening(columns[side], fits, where);
+  };
+  return (side: SideOf) =>
+    (fits: Fits, where: string): Opening => {
+      const chosen = choose(side, fits, where);
+      if (side === 0) left = chosen;
+      onOpen(side, chosen.open);
+      return chosen;
+    };
 }
 
 /** Marks the pair as drawn when both graphs are. */

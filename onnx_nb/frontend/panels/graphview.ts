@@ -9,7 +9,7 @@ import { pageHost } from "../protocol/kernel.ts";
 import type { EditRequest } from "../protocol/wire.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { countOf } from "../scene/formatting.ts";
-import { defaultOpen, opening } from "../scene/opening.ts";
+import { defaultOpen, type Fits, type Opening, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
 import {
   type Action,
@@ -42,6 +42,8 @@ import { Viewport } from "./viewport.ts";
 export interface GraphOptions {
   /** scopes that are open at first; by default enough for 20 to 60 boxes */
   readonly open?: Iterable<number>;
+  /** chooses them once the size of the view is known */
+  readonly opening?: (fits: Fits, where: string) => Opening;
   /** CSS height of the part with the picture; by default what fits the window */
   readonly height?: string;
   /** where the bar goes, if not above the picture; a `data-widget` */
@@ -188,7 +190,8 @@ export class GraphView {
       onSize: (fits, where, first) => {
         const { selection } = this.#state;
         if (this.#unchosen !== this.#state.open || (selection !== null && !first)) return;
-        const { open: firstOpen, columnHeight, brief } = opening(this.columns, fits, where);
+        const choose = this.#options.opening ?? opening.bind(null, this.columns);
+        const { open: firstOpen, columnHeight, brief } = choose(fits, where);
         // another view selected something: its scopes are open here, too
         const target = selection === null ? null : shownAs(this.columns, selection);
         const ancestors = target === null ? [] : this.columns.ancestry(this.columns.scopeOf(target));

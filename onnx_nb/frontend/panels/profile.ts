@@ -1,12 +1,13 @@
 /** The panel of a profile: kernels by their time, one run on a timeline, a treemap of scopes, original and optimized. */
 
+import type { Extent } from "../charts/chart.ts";
 import { roundStep } from "../charts/errorplot.ts";
-import { type Extent, squarify, type Tile, type TileLayout, Tiles } from "../charts/tiles.ts";
+import { squarify, type Tile, type TileLayout, Tiles } from "../charts/tiles.ts";
 import { append } from "../protocol/columns.ts";
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable, type Theme } from "../render/theme.ts";
 import { bytes, countOf, formatNumber, integer, percent, seconds } from "../scene/formatting.ts";
-import { button, createAnnouncer, el, elide, facts, paneHead, settle } from "../ui/dom.ts";
+import { button, el, elide, facts, paneHead, settle } from "../ui/dom.ts";
 import {
   barColumn,
   barOf,
@@ -18,6 +19,8 @@ import {
   tablesBelow,
   texts,
 } from "../ui/table.ts";
+import { createPanelTask } from "../ui/task.ts";
+import { createChartGraph, type GraphSource } from "./chartgraph.ts";
 import { download } from "./export.ts";
 
 export interface ProfileOptions {
@@ -28,6 +31,8 @@ export interface ProfileOptions {
   readonly tensor?: (name: string) => void;
   /** reads what kernels are measured against, which takes a moment; absent where there is no kernel to ask */
   readonly resources?: () => Promise<ResourceData>;
+  /** the graph of the model, which stands beside the charts */
+  readonly graph?: GraphSource;
   /** shows original and optimized graph; absent where there is none */
   readonly pair?: (parent: HTMLElement, onChoose: (kernel: number) => void, signal: AbortSignal) => Promise<PairView>;
 }
@@ -54,7 +59,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   root.classList.add("onnx-nb-profile");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
   let chosenKernel = -1;
-  const { element: live, announce } = createAnnouncer();
+  const { live, announce, task } = createPanelTask(root, signal);
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Kernel", tabindex: 0 });
   const describe = (kernel: number): string =>
     `${data.text("op", kernel)} ${elide(data.text("name", kernel), 80)}: ${time(data.seconds[kernel])}, ${percent(data.share[kernel])}`;
@@ -63,6 +68,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     chosenKernel = kernel;
     table.choose(kernel);
     views.choose(kernel);
+    graph.choose(kernel);
     explain();
     detail.scrollTop = 0;
     if (kernel >= 0) announce(describe(kernel));
@@ -74,8 +80,16 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     for (const chart of charts) chart.light(kernels);
   };
   const color = (kernel: number, theme: Theme): string => theme.categories[data.category[kernel]] ?? theme.dim;
+  const rows = {
+    count: data.count,
+    name: (kernel: number): string => data.text("name", kernel),
+    nodesOf: (kernel: number): Int32Array => data.nodes(kernel),
+    onChoose: pick,
+  };
+  const graph = createChartGraph(options.graph, rows, task, signal);
+  const common = { color, categories: about.categories, describe, onChoose: pick, ...graph.events };
   const chart = (label: string, zooms: boolean, arrange: (w: number, h: number, extent: Extent) => TileLayout): Tiles =>
-    new Tiles({ label, arrange, color, categories: about.categories, describe, onChoose: pick, zooms }, signal);
+    new Tiles({ label, arrange, zooms, ...common }, signal);
   const charts = [
     chart("Kernels of one run, in order", true, (w, h, extent) => timelineOf(data, w, h, extent)),
     chart("Kernels by scope", false, (w, h) => treemapOf(data, w, h)),
@@ -120,8 +134,10 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   const left = about.left_out > 0 ? [`${countOf(about.left_out, "short execution")} not on the timeline`] : [];
   const message = el("b.onnx-nb-said", elide(about.message, 900));
   const factsLine = el("span.onnx-nb-dim", [...about.facts, ...left].join(" · "));
+  views.bar.append(graph.bar);
   root.replaceChildren(
     el("header.onnx-nb-bar", el("div.onnx-nb-announced", message, factsLine, linkNote), save),
+    task.element,
     el(
       "div.onnx-nb-profile-body",
       el(
@@ -131,6 +147,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
         views.pair,
         tablesBelow([...tabs.buttons, ...tabs.filters], tabs.tables),
       ),
+      graph.element,
       detail,
     ),
     live,
@@ -161,13 +178,13 @@ function createViews(
   let pairKernel = -1;
   const pairPlace = el("div.onnx-nb-profile-pair");
   const buttons = [
-    ["Timeline", "One run, kernel by kernel; drag over a range to see it closer, 0 for all"],
+    ["Timeline", "One run, kernel by kernel; drag to choose a range, + or − to zoom, 0 for all"],
     ["Treemap", "Time of each kernel inside its scopes"],
     ...(charts.length < 4
       ? []
       : [
           ["Roofline", "Speed of each kernel, larger for more time, against what this machine can do"],
-          ["Memory curve", "Bytes alive at each node, counted without optimization; drag to see a range closer"],
+          ["Memory curve", "Bytes alive at each node, counted without optimization; drag to choose a range"],
         ]),
     ...(options.pair === undefined ? [] : [["Before and after", "The model beside what onnxruntime made of it"]]),
   ].map(([name, title], at) => button(name, () => press(at), signal, { class: "onnx-nb-small", title }));

@@ -298,7 +298,7 @@ function stepsTable(steps: readonly FloatStep[], onChoose: (row: number) => void
 /** Creates the curve of a measure of the outputs. */
 function stepsPlot(
   steps: readonly FloatStep[],
-  [key, label, logarithmic]: (typeof MEASURES)[number],
+  [key, , logarithmic]: (typeof MEASURES)[number],
   say: (row: number) => string,
   onChoose: (row: number) => void,
   signal: AbortSignal,
@@ -307,7 +307,6 @@ function stepsPlot(
   return new ErrorPlot(
     { count: steps.length, series: [{ kind: "cumulative", numbers: values }], logarithmic, parts: [], odd: INFINITE },
     {
-      metric: label,
       label: "Outputs against regions in float",
       first: -1,
       describe: (row) => `${nameOf(steps[row])}: ${say(row)}`,

@@ -70,6 +70,14 @@ export interface SummaryOptions {
   readonly onResize?: (shapes: Shapes) => void;
   /** error in the given sizes */
   readonly problem?: string;
+  /** shows something in the graph below; absent where there is none */
+  readonly onShow?: (part: ModelPart) => void;
+}
+
+/** Something in a model, by its name; an operator stands for all of its nodes. */
+export interface ModelPart {
+  readonly kind: "op" | "tensor" | "scope";
+  readonly name: string;
 }
 
 export type Shapes = Readonly<Record<string, number | readonly number[]>>;
@@ -113,6 +121,16 @@ export function createSummary(
   expand(options.expanded ?? true);
 }
 
+/** Returns what makes the name in a row a link to the graph below, with a remark behind it. */
+function linkTo({ onShow }: SummaryOptions, signal: AbortSignal) {
+  return (kind: ModelPart["kind"], name: string, text: HTMLElement, remark = ""): HTMLElement => {
+    const show = (): void => onShow?.({ kind, name });
+    const link = onShow && button("", show, signal, { class: "onnx-nb-link", title: "Show it in the graph" });
+    link?.append(text);
+    return el("span", link ?? text, el("span.onnx-nb-dim", ` ${remark}`));
+  };
+}
+
 /** Returns what the header shows after the name. */
 function factsOf(summary: SummaryData): string[] {
   const { nodes, parameters, nbytes, opsets, producer, ir_version: ir } = summary;
@@ -133,24 +151,29 @@ function factsOf(summary: SummaryData): string[] {
 function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSignal): HTMLElement[] {
   const { inputs, outputs, op_counts: ops, largest, by_dtype: dtypes, nbytes, functions, metadata, doc } = summary;
   const cards: HTMLElement[] = [];
+  const link = linkTo(options, signal);
   const card = (title: string, ...content: (Node | null)[]): void => {
     cards.push(el("section.onnx-nb-card", el("h4", title), ...content));
   };
   const add = <T>(title: string, heads: readonly string[], rows: readonly T[], cells: (row: T) => Cell[]): void => {
     if (rows.length > 0) card(title, table(heads, rows, cells));
   };
-  const argument = ([name, dtype, shape]: readonly string[]): Cell[] => [name, dtype, shape || "unknown"];
+  const argument = ([name, dtype, shape]: readonly string[]): Cell[] => [
+    link("tensor", name, mono(name)),
+    dtype,
+    shape || "unknown",
+  ];
   add(`inputs · ${integer(inputs.length)}`, ["name", "dtype", "shape"], inputs, argument);
   add(`outputs · ${integer(outputs.length)}`, ["name", "dtype", "shape"], outputs, argument);
   const commonest = Math.max(1, ...ops.map(([, , , count]) => count));
   add(`ops · ${integer(ops.length)}`, ["op", "count", ""], ops, ([op, domain, category, count]) => [
-    mono(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
+    link("op", op, mono(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44)),
     number(integer(count)),
     barOf(count, commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
   ]);
   const heaviest = Math.max(1, ...largest.map(([, , , size]) => size));
   add("largest weights", ["name", "bytes", ""], largest, ([name, dtype, shape, size]) => [
-    el("span", mono(name, 80), el("span.onnx-nb-dim", ` ${elide(shape, 40)} ${elide(dtype, 24)}`)),
+    link("tensor", name, mono(name, 80), `${elide(shape, 40)} ${elide(dtype, 24)}`),
     number(bytes(size)),
     barOf(size, heaviest, "var(--nb-accent)", bytes(size)),
   ]);
@@ -212,7 +235,7 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
     run ? ["scope", "MACs", "parameters", "activations", ""] : ["scope", "parameters"],
     scopes,
     ([scope, cls, macs, parameters, activations]) => {
-      const name = el("span", mono(scope), el("span.onnx-nb-dim", ` ${elide(cls, 40)}`));
+      const name = linkTo(options, signal)("scope", scope, mono(scope), elide(cls, 40));
       if (!run) return [name, number(formatCompact(parameters))];
       return [
         name,
@@ -282,7 +305,9 @@ function table<T>(columns: readonly string[], rows: readonly T[], cells: (row: T
   // a button must hide more than one row
   const first = rows.length <= ROWS_AT_FIRST + 2 ? rows.length : ROWS_AT_FIRST;
   add(0, first);
-  const head = el("thead", el("tr", ...columns.map((title) => el("th", { scope: "col" }, title))));
+  const types = cells(rows[0]).map((cell) => (cell instanceof Element ? cell.className : ""));
+  const heads = columns.map((title, at) => el("th", { scope: "col", class: types[at] }, title));
+  const head = el("thead", el("tr", ...heads));
   const wrapper = el("div.onnx-nb-tablebox", el("table", head, body));
   const showRest = (): void => {
     add(first, MAX_ROWS);

@@ -66,11 +66,9 @@ export function createSynchronizer(
   const remember = (): void => {
     if (views !== null) openScopes = [views[0].state.open, views[1].state.open];
   };
-  const select = (view: GraphView, side: SideOf, targets: readonly Target[]): void =>
-    view.apply({ selection: targets.map((target) => ({ ...target, name: columns[side].nameOf(target) })) });
   const mirrorSelection = (side: SideOf, selection: readonly NamedTarget[], view: GraphView, there: SideOf): void => {
     const counterparts = selection.flatMap((target) => data.counterpart(side, target) ?? []);
-    select(view, there, counterparts);
+    select(view, counterparts);
     for (const side of SIDES) note(side, "");
     const last = selection.at(-1);
     if (last === undefined) return;
@@ -95,6 +93,9 @@ export function createSynchronizer(
     attach(created: Views): void {
       views = created;
       remember();
+    },
+    opened(side: SideOf, open: ReadonlySet<number>): void {
+      openScopes[side] = open;
     },
     get enabled(): boolean {
       return enabled;
@@ -138,7 +139,7 @@ export function createSynchronizer(
         for (const side of SIDES) {
           const [first, ...others] = targets[side];
           note(side, "");
-          select(pair[side], side, targets[side]);
+          select(pair[side], targets[side]);
           for (const target of others.slice(0, MAX_REVEALED - 1)) pair[side].dispatch({ type: "reveal", target });
           if (first !== undefined) pair[side].dispatch({ type: "reveal", target: first, toCenter: true });
         }
@@ -149,6 +150,10 @@ export function createSynchronizer(
     },
   };
   return synchronizer;
+}
+
+function select(view: GraphView, targets: readonly Target[]): void {
+  view.apply({ selection: targets.map((target) => ({ ...target, name: view.columns.nameOf(target) })) });
 }
 
 /** Returns the open scopes after their counterparts have been opened and closed: `before` were open, `now` are. */

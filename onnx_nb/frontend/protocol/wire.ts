@@ -306,4 +306,5 @@ export interface Verbs {
   readonly again: readonly [SkipRequest, string];
   readonly save: readonly [SaveRequest, SaveReply];
   readonly costs: readonly [ShapesRequest, null];
+  readonly range: readonly [SelectRequest, string];
 }

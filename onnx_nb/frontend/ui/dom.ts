@@ -104,7 +104,7 @@ export function onState(elements: readonly HTMLElement[], signal: AbortSignal, l
 /** Handles keys without Ctrl, Command or Alt; none that is typed in the element is a command to the notebook. */
 export function onKeys(
   element: HTMLElement,
-  keys: Readonly<Record<string, (() => unknown) | undefined>>,
+  keys: Readonly<Record<string, ((event: KeyboardEvent) => unknown) | undefined>>,
   signal: AbortSignal,
 ): void {
   on(element, "keydown", signal, (event) => {
@@ -113,7 +113,7 @@ export function onKeys(
     const act = event.target === element ? keys[event.key] : undefined;
     if (act === undefined) return;
     event.preventDefault();
-    act();
+    act(event);
   });
 }
 

@@ -10,7 +10,7 @@ const portraits = new WeakMap<Element, () => string | null>();
 
 /** Parts of a view that follow the pointer, or that nobody sees. */
 const PASSING =
-  ".onnx-nb-tooltip, .onnx-nb-hint, .onnx-nb-map, .onnx-nb-live, .onnx-nb-waiting, .onnx-nb-lenses, style, option, wbr";
+  ".onnx-nb-tooltip, .onnx-nb-hint, .onnx-nb-map, .onnx-nb-live, .onnx-nb-waiting, .onnx-nb-lenses, .onnx-nb-range-bar, style, option, wbr";
 /** Pixels between two parts of a picture. */
 const GAP = 8;
 

@@ -5,7 +5,7 @@ import type { FloatStep } from "../panels/quantizers.ts";
 import { unpack } from "../protocol/codec.ts";
 import { detailsOf, Points } from "../protocol/comparison.ts";
 import { bindLink, bindTrait } from "../protocol/model.ts";
-import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
+import { announceChoice, chartGraph, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 
 type LoadDetail = ComparisonOptions["detail"];
 
@@ -81,6 +81,7 @@ export const comparisonWidget = sharing(
         ...(actions.includes("float") && {
           change: (verb, parameters, abort, progress) => channel.value(verb, parameters, { signal: abort, progress }),
         }),
+        ...(actions.includes("range") && chartGraph(model, channel, "graph")),
         steps: model.get("_steps") as readonly FloatStep[],
         onQuantizer: (tensor) => {
           model.set("selection", [{ kind: "tensor", name: tensor }]);
@@ -108,9 +109,16 @@ export const comparisonPage: Page = async (root, about, part, signal) => {
     const row = points.rowOf(name);
     if (row >= 0) announceChoice(root, ...sides.map((side) => points.text(side, row)));
   };
-  const { steps } = about as { steps: readonly FloatStep[] };
+  const { steps, graph } = about as { steps: readonly FloatStep[]; graph?: boolean };
   const onRound = (tensor: string): void => announceChoice(root, tensor);
-  const options = { height: roomBelow(root, 98, 420), detail, onChoose, onQuantizer: onRound, steps };
+  const options = {
+    height: roomBelow(root, 98, 420),
+    detail,
+    onChoose,
+    onQuantizer: onRound,
+    steps,
+    ...(graph && { graph: { load: () => part("graph") } }),
+  };
   const view = createComparison(root, points, options, signal);
   if (points.about.notable >= 0) view.choose(points.text("name", points.about.notable));
   markDrawn(root, signal, view.redraw);

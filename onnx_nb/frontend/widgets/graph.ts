@@ -1,7 +1,7 @@
 /** Mounts the graph of a model: with its kernel in a widget, with embedded data on a page. */
 
 import { GraphView } from "../panels/graphview.ts";
-import { createSummary, type SummaryData } from "../panels/summary.ts";
+import { createSummary, type ModelPart, type SummaryData } from "../panels/summary.ts";
 import { Columns } from "../protocol/columns.ts";
 import type { Direction, GraphHost, NamedTarget, OverlayData, Patch } from "../protocol/host.ts";
 import { bakedOf, graphHost, overlayOf, pageHost } from "../protocol/kernel.ts";
@@ -9,7 +9,7 @@ import { bindTrait, type Parts } from "../protocol/model.ts";
 import { scopesAt, type TargetReference, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
 import type { OverlayReply } from "../protocol/wire.ts";
 import { sameTarget } from "../scene/state.ts";
-import { announceChoice, markDrawn, type Page, roomBelow, rootIn, sharing } from "./mount.ts";
+import { announceChoice, hearSummary, markDrawn, type Page, roomBelow, rootIn, sharing, showInGraph } from "./mount.ts";
 
 /** The trait `_overlay`. */
 type OverlayMessage = OverlayReply & { readonly nodes: DataView; readonly scopes: DataView };
@@ -80,6 +80,7 @@ export const graphWidget = sharing(
       signal,
     );
     channel.watch((_, live) => view.dispatch({ type: "live", live }), signal);
+    hearSummary(root, view, String(read("_own")), signal);
     const putInputs = bindTrait<readonly string[]>(model, "inputs", (inputs) => view.apply({ inputs }), signal);
     const putOutputs = bindTrait<readonly string[]>(model, "outputs", (outputs) => view.apply({ outputs }), signal);
     const putView = bindTrait<ViewState>(model, "view", (to) => view.apply(viewTo(columns, to)), signal);
@@ -102,7 +103,8 @@ export const graphPage: Page = async (root, about, part, signal) => {
   const height = `${roomBelow(root, 178, 400)}px`;
   const summaryRoot = rootIn(root.parentElement as HTMLElement, "summary");
   root.before(summaryRoot);
-  createSummary(summaryRoot, about as SummaryData, { expanded: false }, signal);
+  const onShow = (part: ModelPart): void => showInGraph("", part);
+  createSummary(summaryRoot, about as SummaryData, { expanded: false, onShow }, signal);
   markDrawn(summaryRoot, signal);
   const pageData = bakedOf(await part("baked"));
   const overlays = pageData.initialOverlay == null ? {} : { initialView: { overlay: pageData.initialOverlay } };
@@ -113,6 +115,7 @@ export const graphPage: Page = async (root, about, part, signal) => {
     },
   });
   const view = new GraphView(root, columns, host, { height, ...overlays }, signal);
+  hearSummary(root, view, "", signal);
   return {
     choose(names) {
       for (const name of names) {

@@ -2,7 +2,11 @@
 
 import { hearKernel } from "../hosts/comm.ts";
 import { outputWith } from "../hosts/output.ts";
+import type { GraphSource } from "../panels/chartgraph.ts";
+import type { GraphView } from "../panels/graphview.ts";
+import type { ModelPart } from "../panels/summary.ts";
 import type { Channel } from "../protocol/channel.ts";
+import type { Target } from "../protocol/columns.ts";
 import { failureText } from "../protocol/host.ts";
 import { loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
@@ -132,6 +136,17 @@ export function sharing<T>(
   };
 }
 
+/** Returns the graph beside a panel's chart; none without a kernel, or where a linked graph shows the same. */
+export function chartGraph(model: WidgetModel, channel: Channel, part: string): { readonly graph?: GraphSource } {
+  if (!channel.live || model.get("_linked") !== "") return {};
+  return {
+    graph: {
+      load: () => loadPart(model, channel, part),
+      extract: (nodes, signal, progress) => channel.value("range", { nodes: [...nodes] }, { signal, progress }),
+    },
+  };
+}
+
 /** Fills the root of a page from the page's JSON and its packed columns. */
 export type Page = (
   root: HTMLElement,
@@ -153,6 +168,30 @@ export const CHOICE_EVENT = "onnx-nb-chosen";
 export function announceChoice(root: HTMLElement, ...names: readonly string[]): void {
   const detail = names.filter((name) => name !== "");
   if (detail.length > 0) root.dispatchEvent(new CustomEvent(CHOICE_EVENT, { detail }));
+}
+
+/** Type of the event with which a summary asks the graph below to show something; in one page that needs no kernel. */
+const SHOW_EVENT = "onnx-nb-show";
+
+/** Asks the graph of a widget, by its id, to show something. */
+export function showInGraph(graph: string, part: ModelPart): void {
+  document.dispatchEvent(new CustomEvent(SHOW_EVENT, { detail: { graph, ...part } }));
+}
+
+/** Selects and frames what the summary above a graph asks for. */
+export function hearSummary(root: HTMLElement, view: GraphView, own: string, signal: AbortSignal): void {
+  const { columns } = view;
+  const show = (event: Event): void => {
+    const { graph, kind, name } = (event as CustomEvent<ModelPart & { readonly graph: string }>).detail;
+    if (graph !== own) return;
+    const nodes = kind === "op" ? [...columns.nodeOp.keys()].filter((node) => columns.opOf(node) === name) : [];
+    const target = kind === "op" ? undefined : columns.find(name, kind);
+    const targets = target === undefined ? nodes.map((id): Target => ({ kind: "node", id })) : [target];
+    view.dispatch({ type: "selectAll", targets });
+    view.dispatch(targets.length === 1 ? { type: "reveal", target: targets[0] } : { type: "fit", targets });
+    root.scrollIntoView({ block: "nearest" });
+  };
+  document.addEventListener(SHOW_EVENT, show, { signal });
 }
 
 /** Returns the pixels of the window below the top of a view on a page, minus a margin for the view's bars. */

@@ -9,7 +9,7 @@ import { sideHost } from "../protocol/kernel.ts";
 import { bindLink, bindTrait, loadPart, type Parts } from "../protocol/model.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { el, onState } from "../ui/dom.ts";
-import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
+import { announceChoice, chartGraph, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 import { loadPair, pageHosts, SIDES } from "./pair.ts";
 
 /** Shows both graphs; the nodes of a chosen kernel are selected in both. */
@@ -69,6 +69,7 @@ export const profileWidget = sharing(
         height: Number(model.get("height")),
         onChoose: (kernel) => put(kernel),
         tensor: (name) => select([{ kind: "tensor", name }]),
+        ...chartGraph(model, channel, SIDES[0]),
         resources: async () => new ResourceData(await part("resources")),
         ...(data.about.pair && {
           pair(parent, onChoose, signal) {
@@ -96,6 +97,7 @@ export const profilePage: Page = async (root, _about, part, signal) => {
       height: roomBelow(root, 98, 420),
       onChoose: (kernel) => kernel >= 0 && announceChoice(root, ...data.nodeNames(kernel)),
       tensor: (name) => announceChoice(root, name),
+      graph: { load: () => part(SIDES[0]) },
       resources: async () => new ResourceData(await part("resources")),
       ...(data.about.pair && {
         pair: async (parent, onChoose, signal) => showPair(parent, data, part, await pageHosts(part), onChoose, signal),

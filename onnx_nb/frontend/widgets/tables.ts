@@ -2,13 +2,13 @@
 
 import { type AuditData, createExternalData } from "../panels/audit.ts";
 import { type CaptureAbout, createCapture } from "../panels/capture.ts";
-import { createSummary, type Shapes, type SummaryData } from "../panels/summary.ts";
+import { createSummary, type ModelPart, type Shapes, type SummaryData } from "../panels/summary.ts";
 import { Digest } from "../protocol/capture.ts";
 import { failureText } from "../protocol/host.ts";
 import { bindLink, bindTrait } from "../protocol/model.ts";
 import type { TargetReference } from "../protocol/viewstate.ts";
 import { rememberFocus } from "../ui/dom.ts";
-import { announceChoice, markDrawn, type Page, roomBelow, sharing, type Widget } from "./mount.ts";
+import { announceChoice, markDrawn, type Page, roomBelow, sharing, showInGraph, type Widget } from "./mount.ts";
 
 export const auditWidget = sharing(
   async (part) => (await part("columns")).meta as AuditData,
@@ -36,6 +36,7 @@ export const captureWidget = sharing(
 
 export const summaryWidget: Widget = (model, channel) => (root, signal) => {
   let problem = "";
+  const graph = String(model.get("_graph") ?? "");
   const fill = (): void => {
     const focusAgain = rememberFocus(root, () => root.querySelector<HTMLElement>(".onnx-nb-details"));
     const options = {
@@ -47,6 +48,7 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
         countIfNeeded();
       },
       onResize: (shapes: Shapes): void => void count(shapes),
+      ...(graph !== "" && { onShow: (part: ModelPart): void => showInGraph(graph, part) }),
     };
     createSummary(root, model.get("_summary") as SummaryData, options, signal);
     focusAgain();
