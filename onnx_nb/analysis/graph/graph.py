@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -31,6 +31,10 @@ from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
 INFERENCE_LIMIT = 20_000
 """Maximum number of nodes of a graph whose types are inferred for display; larger graphs have declared types only."""
+
+
+LINKS = 4
+"""Edits whose types are inferred one after the other rather than anew."""
 
 
 class Graph:
@@ -155,6 +159,20 @@ class Graph:
         self.order = self.subgraph_order(0)
         self.rank = np.empty(self.main_count, np.int32)
         self.rank[self.order] = np.arange(self.main_count, dtype=np.int32)
+        self.former: tuple[Graph, Sequence[str]] | None = None
+        """The graph before an edit, whose types are taken over, and the tensors that are others now."""
+
+    def follow(self, former: Graph, names: Iterable[str]) -> Graph:
+        """Take over types of the graph before an edit, except those of ``names``, once types are asked for."""
+        graphs, depth = (self, former), 0
+        while former.former and "update" not in vars(former):
+            former, depth = former.former[0], depth + 1
+        is_plain = all(len(g.subgraphs) == 1 and g.value_count and not g.functions for g in graphs)
+        # after many edits, or where two values share a name, all types are inferred again
+        are_names_unique = not any(g._resolved.duplicates for g in graphs)  # noqa: SLF001 (its own class)
+        if is_plain and are_names_unique and depth < LINKS and self.opsets == graphs[1].opsets:
+            self.former = graphs[1], [*names]
+        return self
 
     @functools.cached_property
     def nodes(self) -> list[onnx.NodeProto]:
@@ -350,6 +368,14 @@ class Graph:
         return TypeWalk(self, self.declared).run()
 
     @functools.cached_property
+    def update(self) -> Inference:
+        """`inference`; or, after an edit, the types before it and those that differ, without the cases of others."""
+        if self.former is None or "inference" in vars(self):
+            return self.inference
+        (former, names), self.former = self.former, None
+        return TypeWalk(self, self.declared).run_after(former.update, names)
+
+    @functools.cached_property
     def _types(self) -> tuple[Ints, Sequence[ValueType]]:
         unfolded = type(self).opened(self.model)
         if self is not unfolded:
@@ -359,8 +385,8 @@ class Graph:
         if self.node_count > INFERENCE_LIMIT or types.cover(self):
             return types.of_value, types.table.known
         # a complete declared type is shown, even if it contradicts the inferred one
-        of_value = np.where(types.is_whole, types.of_value, self.inference.of_value)
-        return of_value.astype(np.int32), self.inference.table.known
+        of_value = np.where(types.is_whole, types.of_value, self.update.of_value)
+        return of_value.astype(np.int32), self.update.table.known
 
     @functools.cached_property
     def folded(self) -> NDArray[np.bool_]:
