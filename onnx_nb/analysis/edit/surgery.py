@@ -149,8 +149,7 @@ def insert(
     """Insert a node behind a tensor: who read the tensor reads what the node makes."""
     graph, proto = Graph.of(model), copy_of(model)
     value, *_ = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
-    names_in_use = {*graph.value_names, *graph.names, *(info.name for info in proto.graph.value_info)}
-    result, name = (unused_name(base + op_type.lower(), names_in_use) for base in (f"{after}_", "insert_"))
+    result, name = (unused_name(base + op_type.lower(), _names_of(graph)) for base in (f"{after}_", "insert_"))
     node = NodeProto(op_type=op_type, domain=domain, name=name)
     for place, source in enumerate(inputs, 1):
         if not isinstance(source, str):
@@ -188,9 +187,12 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
             removal.add(node)
     for number in set(plan.nodes.tolist()) - removal:  # others read what it makes beside what is replaced
         _rename_in([], [proto.graph.node[number]], {name: fresh(f"{name}_before", proto) for name in outputs})
+    names_in_use = _names_of(graph).difference(
+        name for n in removal for name in (graph.names[n], *graph.node(n).output)
+    )
     _delete(proto, removal)
-    names = [entry.name for entry in (*other.inputs, *other.outputs)]
-    sources = _graft(proto, other, dict(zip(names, (*inputs, *outputs), strict=True)))
+    names = dict(zip((entry.name for entry in (*other.inputs, *other.outputs)), (*inputs, *outputs), strict=True))
+    sources = _graft(proto, other, names, names_in_use, min(removal, default=0))
     whole = _complete(model, proto, {name: name for name in outputs}, sources)
     return EditResult(whole, f"replaced {listed(outputs)} by {label_of(other)}")
 
@@ -209,12 +211,16 @@ def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
         names = listed(entry.name for entry in links)
         message = f"{label_of(other)} reads {names}, and the outputs are {listed(ends)}."
         raise EditError(message, advice="Rename or drop some of them.")
-    ports = {entry.name: fresh(entry.name, model.proto, free=pairs.values()) for entry in rest}
-    proto = copy_of(model)
-    inner = {end: fresh(f"{end}_inner", proto) for end in pairs.values() if end in ports.values()}
-    _rename_in(_graphs(proto), _every(proto.graph.node), inner)
+    proto, graph = copy_of(model), Graph.of(model)
+    names_in_use = _names_of(graph)
+    ports = {entry.name: unused_name(entry.name, names_in_use.difference(pairs.values())) for entry in rest}
+    inner = {end: unused_name(f"{end}_inner", names_in_use) for end in pairs.values() if end in ports.values()}
+    _rename_in(_graphs(proto) if inner else [], _around(graph, proto, inner), inner)
     inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
-    sources = _graft(proto, other, {**inner_links, **ports})
+    links_and_ports = {**inner_links, **ports}
+    sources = _graft(
+        proto, other, links_and_ports, names_in_use.union(inner.values()), 0 if is_first else graph.main_count
+    )
     field = proto.graph.input if is_first else proto.graph.output
     infos = [info for info in field if info.name not in inner_links.values()]
     others = other.proto.graph.input if is_first else other.proto.graph.output
@@ -287,7 +293,8 @@ def weight(model: Model, name: str, values: Any) -> EditResult:
     if not np.can_cast(array.dtype, old.dtype, "same_kind"):
         message = f"weight {quoted(name)} is {old.dtype.name}, and the new values are {array.dtype.name}."
         raise EditError(message, advice=f"Convert them: array.astype({old.dtype.name!r}).")
-    target = all_weights(proto)[name]
+    direct = (tensor for tensor in proto.graph.initializer if plain_text(tensor.name) == name)
+    target = next(direct, None) or all_weights(proto)[name]
     tensor = target.t if isinstance(target, onnx.AttributeProto) else target
     if not isinstance(tensor, TensorProto) or (isinstance(target, onnx.AttributeProto) and not target.HasField("t")):
         raise EditError(f"{quoted(name)} is not stored as a dense tensor.", advice="Set the attribute that holds it.")
@@ -318,9 +325,12 @@ def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
         if info is None or not info.type.HasField("tensor_type"):
             advice = closest_text(name, [info.name for info in (*proto.graph.input, *proto.graph.output)])
             raise EditError(f"{quoted(name)} is no tensor that is an input or output.", advice=advice)
-        element, result = info.type.tensor_type.elem_type, fresh(f"{name}_cast", proto)
+        element, (result, label) = (
+            info.type.tensor_type.elem_type,
+            (unused_name(base, _names_of(graph)) for base in (f"{name}_cast", f"cast_{name}")),
+        )
         former[name] = helper.tensor_dtype_to_np_dtype(element)
-        node = helper.make_node("Cast", [name], [result], name=fresh(f"cast_{name}", proto), to=element)
+        node = helper.make_node("Cast", [name], [result], name=label, to=element)
         info.type.tensor_type.elem_type = _element(wanted)
         if name in inputs:
             _redirect(proto, name, result, graph)
@@ -426,15 +436,20 @@ def _tensor_names(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto]) -> s
     return ends | {entry.name for graph in graphs for entry in (*_infos(graph), *graph.initializer)}
 
 
-def fresh(base: str, proto: ModelProto, free: Collection[str] = ()) -> str:
-    """Return a name that no tensor or node has, except those in ``free``."""
-    return unused_name(base, _names(proto).difference(free))
+def fresh(base: str, proto: ModelProto) -> str:
+    """Return a name that no tensor or node has."""
+    return unused_name(base, _names(proto))
 
 
 def _names(proto: ModelProto) -> set[str]:
     """Return the names of tensors and nodes."""
     nodes = _every(proto.graph.node)
     return _tensor_names(_graphs(proto), nodes) | {node.name for node in nodes if node.name}
+
+
+def _names_of(graph: Graph) -> set[str]:
+    """Return what `_names` does of a model that is not edited yet, faster."""
+    return {*graph.value_names, *graph.names, *(info.name for info in graph.model.proto.graph.value_info)}
 
 
 def _renaming(names: Mapping[str, str]) -> Translation:
@@ -626,7 +641,9 @@ def _opsets(model: Model) -> Iterator[tuple[str, int]]:
     return ((canonical(entry.domain), entry.version) for entry in model.proto.opset_import)
 
 
-def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[str, Source]:
+def _graft(
+    proto: ModelProto, other: Model, names: Mapping[str, str], names_in_use: Collection[str], place: int
+) -> dict[str, Source]:
     """Add the nodes and weights of a model, some of whose tensors have names here; return where its weights are."""
     versions = {canonical(entry.domain): entry for entry in proto.opset_import}
     for domain, version in dict(_opsets(other)).items():
@@ -641,8 +658,7 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
         sources[location] = extent.source
         refer(tensor, location, extent.offset, extent.nbytes)
     nodes, graphs = _every(part.graph.node), _graphs(part)
-    names_in_use = _names(proto) | set(names.values())
-    mapping = dict(names)
+    names_in_use, mapping = {*names_in_use, *names.values()}, dict(names)
     for name in sorted(_names(part)):
         if name not in mapping and name in names_in_use:
             mapping[name] = unused_name(name, names_in_use)
@@ -650,7 +666,9 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
     _rename_in(graphs, nodes, mapping)
     for node in nodes:
         node.name = mapping.get(node.name, node.name) if node.name not in names else node.name
-    for field in ("node", "initializer", "sparse_initializer", "value_info", "quantization_annotation"):
+    for number, node in enumerate(part.graph.node, place):
+        proto.graph.node.insert(number, node)
+    for field in ("initializer", "sparse_initializer", "value_info", "quantization_annotation"):
         getattr(proto.graph, field).extend(getattr(part.graph, field))
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     for function in part.functions:
