@@ -10,7 +10,7 @@ import { PairData } from "../protocol/diff.ts";
 import { type Extraction, failure, type GraphHost } from "../protocol/host.ts";
 import type { EditRequest } from "../protocol/wire.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Boundary, Dispatch, Submodel } from "../scene/state.ts";
+import type { Boundary, Submodel } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { fillings, settle } from "../ui/dom.ts";
 import { type OnProgress, Task } from "../ui/task.ts";
@@ -33,32 +33,30 @@ async function borderOf(host: GraphHost, targets: readonly Target[], round: Abor
   return { inputs: reply.inputs, outputs: reply.outputs };
 }
 
-async function submodelOf(reply: Extraction, boundary: Boundary, origin: Submodel["origin"]): Promise<Submodel> {
-  const { name, code, file, steps = [], step = 0, redo = false } = reply;
-  const columns = new Columns(await unpack(reply.columns));
-  const differences = reply.differences === undefined ? null : new PairData(await unpack(reply.differences));
-  return { columns, boundary, name, code, file, origin, steps, step, redo, differences };
-}
+const BUSY: Readonly<Record<string, string>> = { simplify: "Simplifying the model…", verify: "Proving edits…" };
+type Ask = (round: AbortSignal, progress: OnProgress) => Promise<() => void>;
 
-function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {
-  return () => {
-    dispatch({ type: "extracted", submodel });
-    dispatch({ type: "finished", outcome: message, isAlarm: submodel.steps.some(({ sign }) => sign === "✗") });
+export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
+  const task = new Task(signal);
+  const planning = fillings(signal);
+  const coloring = fillings(signal);
+  /** the model has been measured */
+  let isTimed = false;
+  let isProving = false;
+  const fail = (error: unknown): void => {
+    dispatch({ type: "error", error: failure(error) });
+    const name = error instanceof KernelError ? error.node : "";
+    const target = columns.find(name, "node") ?? columns.find(name, "tensor");
+    if (target === undefined) return;
+    dispatch({ type: "search", text: quote(name), hits: [target] }); // which lights it
+    dispatch({ type: "reveal", target });
   };
-}
-
-/** Returns what runs tasks one after the other; `ask` asks the kernel, and returns a function that applies the reply. */
-function createQueue(host: GraphHost, dispatch: Dispatch, task: Task, fail: (error: unknown) => void) {
+  const finish = (outcome: string, isAlarm = false): void => dispatch({ type: "finished", outcome, isAlarm });
   const queue: (() => void)[] = [];
-  return (
-    start: { readonly busy: string; readonly done?: number },
-    ask: (round: AbortSignal, progress: OnProgress) => Promise<() => void>,
-  ): void => {
-    if (!host.live) {
-      dispatch({ type: "error", error: { message: host.reason, advice: "" } });
-      return;
-    }
-    dispatch({ type: "error", error: null });
+  /** Runs a task after those before it; `ask` asks the kernel, and returns a function that applies the reply. */
+  const run = (start: { readonly busy: string; readonly done?: number }, ask: Ask): void => {
+    dispatch({ type: "error", error: host.live ? null : { message: host.reason, advice: "" } });
+    if (!host.live) return;
     const begin = (): void => {
       dispatch({ type: "busy", ...start });
       void task.run(ask, {
@@ -74,25 +72,45 @@ function createQueue(host: GraphHost, dispatch: Dispatch, task: Task, fail: (err
     if (task.busy) queue.push(begin);
     else begin();
   };
-}
 
-export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
-  const task = new Task(signal);
-  const planning = fillings(signal);
-  const coloring = fillings(signal);
-  /** the model has been measured */
-  let isTimed = false;
-  const fail = (error: unknown): void => {
-    dispatch({ type: "error", error: failure(error) });
-    const name = error instanceof KernelError ? error.node : "";
-    const target = columns.find(name, "node") ?? columns.find(name, "tensor");
-    if (target === undefined) return;
-    dispatch({ type: "search", text: quote(name), hits: [target] }); // which lights it
-    dispatch({ type: "reveal", target });
+  /** Returns what shows a model that the kernel made, or the proofs of the edits that are shown. */
+  const show = async (reply: Extraction, boundary: Boundary, origin: Submodel["origin"]): Promise<() => void> => {
+    const { message, name, code, file, steps = [], step = 0, redo = false, columns: data, differences } = reply;
+    const isAlarm = steps.some(({ sign }) => sign === "✗");
+    const former = state().submodel;
+    if (!data && !former) return () => finish(message, isAlarm); // the pane was closed
+    const submodel = {
+      ...(former as Submodel),
+      ...{ boundary, name, code, file, origin, steps, step, redo },
+      ...(data && {
+        columns: new Columns(await unpack(data)),
+        differences: differences ? new PairData(await unpack(differences)) : null,
+      }),
+    };
+    return () => {
+      dispatch({ type: "extracted", submodel });
+      finish(message, isAlarm);
+    };
   };
-  const finish = (outcome: string, isAlarm = false): void => dispatch({ type: "finished", outcome, isAlarm });
 
-  const run = createQueue(host, dispatch, task, fail);
+  /** Edits the model, and shows the result beside it. */
+  const edit = (request: EditRequest): void => {
+    const origin = request.edit === "simplify" ? "simplify" : "edit";
+    const isProof = request.edit === "verify";
+    if (isProving) task.cancel(); // after the run that it is at; the steps are proved after this edit
+    run({ busy: BUSY[request.edit] ?? "Editing the model…" }, async (round, progress) => {
+      isProving = isProof;
+      const reply = await (
+        host.edit?.(request, progress, round) ?? Promise.reject<Extraction>(new Error(host.reason))
+      ).finally(() => (isProving = false));
+      const apply = await show(reply, state().boundary, origin);
+      return () => {
+        apply();
+        const { steps = [], step = 0 } = reply;
+        if (!isProof && steps.some(({ sign }) => sign === "?")) edit({ edit: "verify", step });
+      };
+    });
+  };
 
   /** @param isRestored from an earlier session; the kernel may no longer have these numbers */
   const color = (by: string, isRestored = false): void => {
@@ -118,19 +136,10 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
       run({ busy: "Extracting the submodel…" }, async (round) => {
         const boundary = targets === undefined ? boundaryNow : await borderOf(host, targets, round);
         const { inputs, outputs } = namesOf(columns, boundary);
-        const reply = await host.extract(inputs, outputs, round);
-        return shows(dispatch, reply, await submodelOf(reply, boundary, "extract"));
+        return show(await host.extract(inputs, outputs, round), boundary, "extract");
       });
     },
-    /** Edits the model, and shows the result beside it. */
-    edit(request: EditRequest): void {
-      const origin = request.edit === "simplify" ? "simplify" : "edit";
-      run({ busy: origin === "edit" ? "Editing the model…" : "Simplifying the model…" }, async (round, progress) => {
-        const reply = await (host.edit?.(request, progress, round) ??
-          Promise.reject<Extraction>(new Error(host.reason)));
-        return shows(dispatch, reply, await submodelOf(reply, state().boundary, origin));
-      });
-    },
+    edit,
     /** Gives the kernel the submodel that is shown again after an undo, or none. */
     restore(submodel: Submodel | null): void {
       if (submodel !== null && submodel.origin !== "extract") return; // the kernel keeps the edits: "Undo" beside them takes one back
