@@ -62,15 +62,15 @@ class EditResult:
 
 def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     """Rename tensors, nodes and dimensions, wherever they are named."""
-    proto, structure = copy_of(model), Graph.of(model)
-    graphs = _graphs(proto) if len(structure.subgraphs) > 1 else [proto.graph]
-    frames = {"": (graphs, _around(structure, proto, names))}
+    proto, whole = copy_of(model), Graph.of(model)
+    graphs = _graphs(proto) if len(whole.subgraphs) > 1 else [proto.graph]
+    frames = {"": (graphs, _around(whole, proto, names))}
     frames |= {f"{f.name}::": (_bodies(f.node), _every(f.node)) for f in proto.functions}
-    tensors = {prefix: _tensor_names(*frame) for prefix, frame in frames.items() if prefix}
-    tensors = {"": {*structure.value_names, *_tensor_names(graphs, ())} - {""}} | tensors
-    node_names = set(structure.names) - {""}
-    is_local = node_names.union(*tensors.values()).issuperset(names)
-    infos = (info for graph in graphs for info in (() if is_local else _infos(graph)))
+    tensors = {prefix: _tensor_names(*frame) for prefix, frame in frames.items()}
+    tensors[""].update(name for name in whole.value_names if name)
+    node_names = set(whole.names) - {""}
+    has_dims = not node_names.union(*tensors.values()).issuperset(names)
+    infos = [info for graph in graphs for info in _infos(graph)] if has_dims else []
     dims = [dim for info in infos for dim in info.type.tensor_type.shape.dim]
     symbols = {dim.dim_param for dim in dims if dim.dim_param}
     of_tensor: dict[str, dict[str, str]] = {prefix: {} for prefix in frames}
@@ -103,8 +103,8 @@ def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     text = f"renamed {', '.join(f'{old} → {new}' for old, new in names.items())}"
     back, forth = _renaming({new: old for old, new in of_tensor[""].items()}), _renaming(of_tensor[""])
     ways: dict[str, Any] = {"feeds_to": back, "outputs_to": forth}
-    whole = _edited(model, proto, of_tensor[""].values())
-    return EditResult(whole, text, is_same=True, renames=dict(names), **ways)
+    result = _edited(model, proto, of_tensor[""].values())
+    return EditResult(result, text, is_same=True, renames=dict(names), **ways)
 
 
 def fix(model: Model, sizes: Mapping[str, Any]) -> EditResult:
@@ -126,7 +126,7 @@ def remove(model: Model, names: Sequence[str]) -> EditResult:
     starts = [graph.value_names[value] for value in results]
     if len(results) > 1:
         raise EditError(f"others read {listed(starts)}, and one input cannot stand for all.", advice=_INSTEAD)
-    read = []
+    changes = [*starts]
     for value in results:
         kind = graph.type_of(value)
         fitting = sorted((v for v in sources if _fits(graph.type_of(v), kind)), key=lambda v: graph.type_of(v) != kind)
@@ -134,13 +134,11 @@ def remove(model: Model, names: Sequence[str]) -> EditResult:
             reads = ", ".join(f"{quoted(graph.value_names[v])} ({graph.type_of(v)})" for v in sources) or "nothing"
             message = f"without {listed(names)} nothing makes {quoted(starts[0])} ({kind}); it reads {reads}."
             raise EditError(message, advice=_INSTEAD)
-        read.append(graph.value_names[fitting[0]])
-        _redirect(proto, starts[0], read[0], graph)
+        changes.append(graph.value_names[fitting[0]])
+        _redirect(proto, starts[0], changes[-1], graph)
     _delete(proto, members)
     is_same = {graph.op_type(node) for node in members} <= {"Identity", "Dropout"}
-    return EditResult(
-        _complete(model, proto, {}, changes=[*starts, *read]), f"removed {listed(names)}", is_same=is_same
-    )
+    return EditResult(_complete(model, proto, {}, changes), f"removed {listed(names)}", is_same=is_same)
 
 
 def insert(
@@ -148,8 +146,9 @@ def insert(
 ) -> EditResult:
     """Insert a node behind a tensor: who read the tensor reads what the node makes."""
     graph, proto = Graph.of(model), copy_of(model)
-    value, *_ = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
+    values = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
     result, name = (unused_name(base + op_type.lower(), _names_of(graph)) for base in (f"{after}_", "insert_"))
+    value = values[0]
     node = NodeProto(op_type=op_type, domain=domain, name=name)
     for place, source in enumerate(inputs, 1):
         if not isinstance(source, str):
@@ -162,8 +161,7 @@ def insert(
         _rename_in([], [proto.graph.node[graph.producer[value]], node], {after: result, result: after})
     else:
         _redirect(proto, after, result, graph)
-    others = values_of(graph, [name for name in inputs if isinstance(name, str)], "tensor")
-    proto.graph.node.insert(max(graph.producer[[value, *others]]) + 1, node)
+    proto.graph.node.insert(max(graph.producer[values]) + 1, node)
     starts = {after: after, result: after} if is_output else {result: after}
     return EditResult(_complete(model, proto, starts), f"inserted {op_type} after {after}")
 
@@ -187,13 +185,11 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
             removal.add(node)
     for number in set(plan.nodes.tolist()) - removal:  # others read what it makes beside what is replaced
         _rename_in([], [proto.graph.node[number]], {name: fresh(f"{name}_before", proto) for name in outputs})
-    names_in_use = _names_of(graph).difference(
-        name for n in removal for name in (graph.names[n], *graph.node(n).output)
-    )
+    names_in_use = _names_of(graph).difference(*((graph.names[n], *graph.node(n).output) for n in removal))
     _delete(proto, removal)
     names = dict(zip((entry.name for entry in (*other.inputs, *other.outputs)), (*inputs, *outputs), strict=True))
     sources = _graft(proto, other, names, names_in_use, min(removal, default=0))
-    whole = _complete(model, proto, {name: name for name in outputs}, sources)
+    whole = _complete(model, proto, {name: name for name in outputs}, sources=sources)
     return EditResult(whole, f"replaced {listed(outputs)} by {label_of(other)}")
 
 
@@ -217,10 +213,8 @@ def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
     inner = {end: unused_name(f"{end}_inner", names_in_use) for end in pairs.values() if end in ports.values()}
     _rename_in(_graphs(proto) if inner else [], _around(graph, proto, inner), inner)
     inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
-    links_and_ports = {**inner_links, **ports}
-    sources = _graft(
-        proto, other, links_and_ports, names_in_use.union(inner.values()), 0 if is_first else graph.main_count
-    )
+    names_in_use.update(inner.values())
+    sources = _graft(proto, other, {**inner_links, **ports}, names_in_use, 0 if is_first else graph.main_count)
     field = proto.graph.input if is_first else proto.graph.output
     infos = [info for info in field if info.name not in inner_links.values()]
     others = other.proto.graph.input if is_first else other.proto.graph.output
@@ -234,8 +228,8 @@ def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
         return others | {targets[name]: array for name, array in results.items() if name in targets}
 
     text = f"put {label_of(other)} {'before' if is_first else 'after'} {listed(pairs.values())}"
-    starts = {now: end for end, now in zip(pairs.values(), inner_links.values(), strict=True)}
-    whole = _complete(model, proto, starts, sources, more=ports.values())
+    starts = {inner_links[name]: end for name, end in pairs.items()}
+    whole = _complete(model, proto, starts, ports.values(), sources)
     ways: dict[str, Any] = {"feeds_to" if is_first else "outputs_to": through}
     return EditResult(whole, text, is_same=True, **ways)
 
@@ -271,11 +265,9 @@ def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> Ed
     """Set attributes of a node; None removes one."""
     proto, graph = copy_of(model), Graph.of(model)
     numbers = [number for number, other in enumerate(graph.names) if other == name]
-    nodes = [proto.graph.node[number] for number in numbers if number < graph.main_count]
-    every = [] if nodes and len(nodes) == len(numbers) else _every(proto.graph.node)
-    if every:
-        nodes = [node for node in every if plain_text(node.name) == name]
-        nodes = nodes or [node for node in every if name in node.output]
+    is_plain = numbers and len(graph.subgraphs) == 1
+    every = [proto.graph.node[number] for number in numbers] if is_plain else _every(proto.graph.node)
+    nodes = [node for node in every if plain_text(node.name) == name] or [node for node in every if name in node.output]
     if len(nodes) != 1:
         many = f"{len(nodes)} nodes are called {quoted(name)}." if nodes else f"there is no node {quoted(name)}."
         names = [plain_text(node.name) for node in every]
@@ -325,10 +317,8 @@ def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
         if info is None or not info.type.HasField("tensor_type"):
             advice = closest_text(name, [info.name for info in (*proto.graph.input, *proto.graph.output)])
             raise EditError(f"{quoted(name)} is no tensor that is an input or output.", advice=advice)
-        element, (result, label) = (
-            info.type.tensor_type.elem_type,
-            (unused_name(base, _names_of(graph)) for base in (f"{name}_cast", f"cast_{name}")),
-        )
+        result, label = (unused_name(base, _names_of(graph)) for base in (f"{name}_cast", f"cast_{name}"))
+        element = info.type.tensor_type.elem_type
         former[name] = helper.tensor_dtype_to_np_dtype(element)
         node = helper.make_node("Cast", [name], [result], name=label, to=element)
         info.type.tensor_type.elem_type = _element(wanted)
@@ -339,11 +329,10 @@ def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
             _rename_in([], [*_around(graph, proto, [name]), *casts, node], {name: result, result: name})
             node.attribute[0].i = info.type.tensor_type.elem_type
             proto.graph.node.append(node)
-    for node in casts:
-        proto.graph.node.insert(0, node)
+    _insert(proto, 0, casts)
     now = {name: helper.tensor_dtype_to_np_dtype(_element(wanted)) for name, wanted in types.items()}
     text = f"made {', '.join(f'{name} {wanted}' for name, wanted in types.items())}"
-    whole = _complete(model, proto, {}, changes=[*former])
+    whole = _complete(model, proto, {}, former)
     return EditResult(whole, text, is_same=True, feeds_to=_casting(former), outputs_to=_casting(now))
 
 
@@ -501,6 +490,17 @@ def _redirect(proto: ModelProto, old: str, new: str, graph: Graph | None = None)
         _rename_in([], _every(proto.graph.node), {new: old})
 
 
+def _insert(proto: ModelProto, place: int, nodes: Iterable[NodeProto]) -> None:
+    for number, node in enumerate(nodes, place):
+        proto.graph.node.insert(number, node)
+
+
+def _discard(field: Any, names: Collection[str]) -> list[str]:
+    """Remove the entries with some names, and return those that there were; faster than `set_entries` for a few."""
+    numbers = [number for number, entry in enumerate(field) if entry.name in names]
+    return [field.pop(number).name for number in reversed(numbers)]
+
+
 def _delete(proto: ModelProto, removal: Collection[int]) -> None:
     """Delete nodes, and the weights that only they read."""
     names = {name for node in _every(proto.graph.node[number] for number in removal) for name in node.input}
@@ -516,16 +516,17 @@ def _drop_unread(proto: ModelProto, names: Collection[str]) -> None:
         leftovers.difference_update(*(node.input for node in _every(proto.graph.node)))
         leftovers.difference_update(info.name for info in proto.graph.output)
     for field in (proto.graph.initializer, proto.graph.input) if leftovers else ():
-        for number in [number for number, entry in enumerate(field) if entry.name in leftovers][::-1]:
-            del field[number]
+        _discard(field, leftovers)
 
 
 def _edited(
     model: Model, proto: ModelProto, changes: Iterable[str] = (), sources: Mapping[str, Source] | None = None
 ) -> Model:
     """Return the edited model, which has the types of the former where no change reaches."""
-    whole = with_proto(model, proto, sources=sources)
-    Graph.of(whole).follow(Graph.of(model), changes)
+    whole, former = with_proto(model, proto, sources=sources), Graph.of(model)
+    if former.former is not None:
+        _ = former.update  # else one edit would wait for another
+    Graph.of(whole).former = former, [*changes]
     return whole
 
 
@@ -533,22 +534,17 @@ def _complete(
     model: Model,
     proto: ModelProto,
     starts: Mapping[str, str],
-    sources: Mapping[str, Source] | None = None,
-    *,
-    more: Iterable[str] = (),
     changes: Iterable[str] = (),
+    sources: Mapping[str, Source] | None = None,
 ) -> Model:
     """Return the edited model: sorted, and without the declared types of what comes after changed tensors.
 
-    ``starts`` are the changed tensors, each with the one that was read in its place. Where both have the same type,
-    what comes after keeps its own. ``more`` are others, and ``changes`` those whose readers or producers are others.
+    ``starts`` are the changed tensors, each with the one that was read in its place: where both have the same type,
+    what comes after keeps its own. Of ``changes``, the producer or readers are others.
     """
     infos, outputs = proto.graph.value_info, {entry.name for entry in proto.graph.output}
-    numbers = [number for number, entry in enumerate(infos) if entry.name in starts]
-    news = {name for name, old in starts.items() if name != old}.union(infos[number].name for number in numbers)
-    for number in numbers[::-1]:
-        del infos[number]
-    changes = [*starts, *more, *changes]
+    news = {*_discard(infos, starts), *(name for name, old in starts.items() if name != old)}
+    changes = {*starts, *changes}
     graph = Graph.of(whole := _edited(model, proto, changes, sources))
     order = [number for number in graph.order.tolist() if number < graph.main_count]
     if order != sorted(order):
@@ -562,21 +558,19 @@ def _complete(
     ):
         infos.extend(onnx.ValueInfoProto(name=name, type=kinds[name].proto) for name in starts if name in news)
         return whole
-    names = {*starts, *more}
+    names = set(changes)
     for node in proto.graph.node:
         if not all(names.isdisjoint(part.input) for part in _every([node])):
             names.update(node.output)
     set_entries(infos, [entry for entry in infos if entry.name not in names])
-    declared = {entry.name: copy.deepcopy(entry.type) for entry in proto.graph.output if entry.name in names}
-    for entry in proto.graph.output:
-        if entry.name in declared:
-            entry.ClearField("type")
+    ends = [(entry, copy.deepcopy(entry.type)) for entry in proto.graph.output if entry.name in names]
+    for entry, _ in ends:
+        entry.ClearField("type")
     graph = Graph.of(_edited(model, proto, names, sources))
-    for entry in proto.graph.output:
-        if entry.name in declared:
-            kind, old = graph.type_of(graph.value(entry.name)), declared[entry.name]
-            is_better = kind.dtype and (kind.is_complete or kind.dtype != ValueType.of(old).dtype)
-            entry.type.CopyFrom(kind.proto if is_better else old)
+    for entry, old in ends:
+        kind = graph.type_of(graph.value(entry.name))
+        is_better = kind.dtype and (kind.is_complete or kind.dtype != ValueType.of(old).dtype)
+        entry.type.CopyFrom(kind.proto if is_better else old)
     return _edited(model, proto, names, sources)
 
 
@@ -666,8 +660,7 @@ def _graft(
     _rename_in(graphs, nodes, mapping)
     for node in nodes:
         node.name = mapping.get(node.name, node.name) if node.name not in names else node.name
-    for number, node in enumerate(part.graph.node, place):
-        proto.graph.node.insert(number, node)
+    _insert(proto, place, part.graph.node)
     for field in ("initializer", "sparse_initializer", "value_info", "quantization_annotation"):
         getattr(proto.graph, field).extend(getattr(part.graph, field))
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -31,10 +31,6 @@ from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
 INFERENCE_LIMIT = 20_000
 """Maximum number of nodes of a graph whose types are inferred for display; larger graphs have declared types only."""
-
-
-LINKS = 4
-"""Edits whose types are inferred one after the other rather than anew."""
 
 
 class Graph:
@@ -90,6 +86,8 @@ class Graph:
     """Main nodes in topological order, as close to file order as possible; nodes on and after cycles come last."""
     rank: Ints
     """Position of a main node in `order`."""
+    former: tuple[Graph, Collection[str]] | None = None
+    """The graph before an edit, whose types are taken over once they are asked for, and the tensors that changed."""
 
     @classmethod
     def of(cls, model: ModelLike) -> Graph:
@@ -159,20 +157,6 @@ class Graph:
         self.order = self.subgraph_order(0)
         self.rank = np.empty(self.main_count, np.int32)
         self.rank[self.order] = np.arange(self.main_count, dtype=np.int32)
-        self.former: tuple[Graph, Sequence[str]] | None = None
-        """The graph before an edit, whose types are taken over, and the tensors that are others now."""
-
-    def follow(self, former: Graph, names: Iterable[str]) -> Graph:
-        """Take over types of the graph before an edit, except those of ``names``, once types are asked for."""
-        graphs, depth = (self, former), 0
-        while former.former and "update" not in vars(former):
-            former, depth = former.former[0], depth + 1
-        is_plain = all(len(g.subgraphs) == 1 and g.value_count and not g.functions for g in graphs)
-        # after many edits, or where two values share a name, all types are inferred again
-        are_names_unique = not any(g._resolved.duplicates for g in graphs)  # noqa: SLF001 (its own class)
-        if is_plain and are_names_unique and depth < LINKS and self.opsets == graphs[1].opsets:
-            self.former = graphs[1], [*names]
-        return self
 
     @functools.cached_property
     def nodes(self) -> list[onnx.NodeProto]:
@@ -369,10 +353,14 @@ class Graph:
 
     @functools.cached_property
     def update(self) -> Inference:
-        """`inference`; or, after an edit, the types before it and those that differ, without the cases of others."""
-        if self.former is None or "inference" in vars(self):
+        """`inference`; or, after an edit, the types before it and those that differ, without the cases of the rest."""
+        (former, names), self.former = self.former or (self, ()), None
+        is_plain = all(
+            len(graph.subgraphs) == 1 and graph.value_count and not (graph.functions or graph._resolved.duplicates)  # noqa: SLF001
+            for graph in (self, former)
+        )
+        if former is self or not is_plain or self.opsets != former.opsets:
             return self.inference
-        (former, names), self.former = self.former, None
         return TypeWalk(self, self.declared).run_after(former.update, names)
 
     @functools.cached_property
