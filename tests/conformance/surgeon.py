@@ -234,7 +234,7 @@ def outcome(edit: Callable[[Place], tuple[Any, Any]], place: Place) -> str:
         return f"left out: ours refuses: {error.message}"
     found, theirs = ours.model.to_proto(), exported(graph)
     counts = [operators(proto) for proto in (found, theirs)]
-    results = []
+    results: list[Any] = []
     for proto in (found, theirs):
         try:
             results.append(plain(proto, dict(place.feeds), optimize=False))

@@ -1,4 +1,4 @@
-"""Edits compared with onnx-graphsurgeon's, where it is installed: ``python -m tests.conformance.surgeon`` for a table."""
+"""Edits against those of onnx-graphsurgeon, if it is installed: see ``python -m tests.conformance.surgeon``."""
 
 from __future__ import annotations
 

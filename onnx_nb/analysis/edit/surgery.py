@@ -24,7 +24,7 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.types import ValueType, is_small
 from onnx_nb.analysis.model.functions import canonical, check_calls, check_nodes
-from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of, with_proto
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, read_tensor, storage_of, with_proto
 from onnx_nb.analysis.model.storage import MEMORY, Source, refer
 from onnx_nb.analysis.model.tensors import all_nodes, all_weights, external, graphs_of, listed
 from onnx_nb.analysis.model.wire import set_entries
@@ -280,7 +280,7 @@ def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> Ed
 
 def weight(model: Model, name: str, values: Any) -> EditResult:
     """Change the values of a weight, perhaps its shape."""
-    old, proto = model.tensor(name), copy_of(model)
+    old, proto = _array(model, name), copy_of(model)
     array = np.load(values, allow_pickle=False) if isinstance(values, str | Path) else np.asarray(values)
     if not np.can_cast(array.dtype, old.dtype, "same_kind"):
         message = f"weight {quoted(name)} is {old.dtype.name}, and the new values are {array.dtype.name}."
@@ -297,9 +297,10 @@ def weight(model: Model, name: str, values: Any) -> EditResult:
 
 def tie(model: Model, name: str, to: str) -> EditResult:
     """Let those who read a weight read another one."""
-    one, two, proto = model.tensor(name), model.tensor(to), copy_of(model)
+    one, two, proto = _array(model, name), _array(model, to), copy_of(model)
     kinds = [f"{array.dtype.name} {list(array.shape)}" for array in (one, two)]
-    if {name, to} - model.initializers.keys() or kinds[0] != kinds[1]:
+    weights = {*(w.name for w in proto.graph.initializer), *(w.values.name for w in proto.graph.sparse_initializer)}
+    if {name, to} - weights or kinds[0] != kinds[1]:
         message = f"{quoted(name)} is {kinds[0]}, {quoted(to)} {kinds[1]}"
         raise EditError(f"{message}, and weights of the main graph that are tied are alike.")
     _redirect(proto, name, to, Graph.of(model))
@@ -398,6 +399,14 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
 def copy_of(model: Model) -> ModelProto:
     """Return a proto to edit; its weights stay where they are."""
     return copy.deepcopy(model.proto)
+
+
+def _array(model: Model, name: str) -> Any:
+    """Return the values of a weight; of an initializer without a list of all weights, which each model makes anew."""
+    graph = Graph.of(model)
+    value = graph.names_by_subgraph[0].get(name, -1)
+    tensor = graph.weight(value) if value >= 0 else None
+    return model.tensor(name) if tensor is None else read_tensor(model, tensor, name)
 
 
 def _every(nodes: Iterable[NodeProto]) -> list[NodeProto]:

@@ -170,7 +170,7 @@ class TypeWalk:
     def run_after(self, former: Inference, names: Collection[str]) -> Inference:
         """Take over the types before an edit of some tensors, and walk where they change; without subgraphs."""
         graph, old, places = self._graph, former.graph, former.graph.names_by_subgraph[0]
-        same = np.fromiter((places.get(name, -1) for name in graph.value_names), np.int32, graph.value_count)
+        same = np.fromiter(map(places.get, graph.value_names, itertools.repeat(-1)), np.int32)
         number = np.asarray([self._table.add(kind.proto) for kind in former.table.known])
         # from the end: what has no value, is not read, is left out
         content = np.asarray([*map(self._value, former.contents), _LEFT_OUT, _NOT_READ, _NO_VALUE])
