@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -86,7 +86,7 @@ class Graph:
     """Main nodes in topological order, as close to file order as possible; nodes on and after cycles come last."""
     rank: Ints
     """Position of a main node in `order`."""
-    former: tuple[Graph, Collection[str]] | None = None
+    former: tuple[Graph, Sequence[str]] | None = None
     """The graph before an edit, whose types are taken over once they are asked for, and the tensors that changed."""
 
     @classmethod

@@ -167,7 +167,7 @@ class TypeWalk:
         self._walk(0)
         return self._result()
 
-    def run_after(self, former: Inference, names: Collection[str]) -> Inference:
+    def run_after(self, former: Inference, names: Sequence[str]) -> Inference:
         """Take over the types before an edit of some tensors, and walk where they change; without subgraphs."""
         graph, old, places = self._graph, former.graph, former.graph.names_by_subgraph[0]
         same = np.fromiter(map(places.get, graph.value_names, itertools.repeat(-1)), np.int32)

@@ -110,17 +110,19 @@ describe("edits", () => {
     const sent = (): string[] => host.edits.map(({ edit }) => edit);
     const bar = (): string => root.querySelector(".onnx-nb-extract")?.textContent ?? "";
     view.dispatch({ type: "edit", request: { edit: "remove", kind: "node", id: 0 } });
-    await vi.waitFor(() => expect(sent()).toEqual(["remove", "verify"]));
+    await vi.waitFor(() => expect(sent()).toEqual(["remove", "verify"]), { timeout: 20_000 });
     expect(bar()).toContain("Proving edits…");
     view.dispatch({ type: "edit", request: { edit: "remove", kind: "node", id: 1 } });
-    await vi.waitFor(() => expect(sent()).toEqual(["remove", "verify", "remove", "verify"]));
+    await vi.waitFor(() => expect(sent()).toEqual(["remove", "verify", "remove", "verify"]), { timeout: 20_000 });
     expect(aborted).toEqual([true]);
     const row = root.querySelector(".onnx-nb-edits li") as HTMLElement;
     expect(row.textContent).toBe("?removed 'sum' not proved yetUndo");
     const undo = buttonIn(row, "Undo");
     undo.focus();
     finish();
-    await vi.waitFor(() => expect(row.textContent).toBe("✓removed 'sum' equal on the same feedsUndo"));
+    await vi.waitFor(() => expect(row.textContent).toBe("✓removed 'sum' equal on the same feedsUndo"), {
+      timeout: 20_000,
+    });
     expect(undo.isConnected && root.contains(document.activeElement)).toBe(true);
     expect(row.isConnected).toBe(true);
     expect(bar()).toContain("✓ proved");

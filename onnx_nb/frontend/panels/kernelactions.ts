@@ -36,28 +36,16 @@ async function borderOf(host: GraphHost, targets: readonly Target[], round: Abor
 const BUSY: Readonly<Record<string, string>> = { simplify: "Simplifying the model…", verify: "Proving edits…" };
 type Ask = (round: AbortSignal, progress: OnProgress) => Promise<() => void>;
 
-export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
-  const task = new Task(signal);
-  const planning = fillings(signal);
-  const coloring = fillings(signal);
-  /** the model has been measured */
-  let isTimed = false;
-  let isProving = false;
-  const fail = (error: unknown): void => {
-    dispatch({ type: "error", error: failure(error) });
-    const name = error instanceof KernelError ? error.node : "";
-    const target = columns.find(name, "node") ?? columns.find(name, "tensor");
-    if (target === undefined) return;
-    dispatch({ type: "search", text: quote(name), hits: [target] }); // which lights it
-    dispatch({ type: "reveal", target });
-  };
-  const finish = (outcome: string, isAlarm = false): void => dispatch({ type: "finished", outcome, isAlarm });
+/** Returns what runs tasks one after the other; `ask` asks the kernel, and returns a function that applies the reply. */
+function createQueue({ host, dispatch }: ViewContext, task: Task, fail: (error: unknown) => void) {
   const queue: (() => void)[] = [];
-  /** Runs a task after those before it; `ask` asks the kernel, and returns a function that applies the reply. */
-  const run = (start: { readonly busy: string; readonly done?: number }, ask: Ask): void => {
+  let isProving: boolean | undefined;
+  return (start: { readonly busy: string; readonly done?: number }, ask: Ask, isProof?: boolean): void => {
     dispatch({ type: "error", error: host.live ? null : { message: host.reason, advice: "" } });
     if (!host.live) return;
+    if (isProving && isProof === false && task.busy) task.cancel(); // an edit does not wait for a proof
     const begin = (): void => {
+      isProving = isProof;
       dispatch({ type: "busy", ...start });
       void task.run(ask, {
         progress: (done, message) => dispatch({ type: "busy", busy: message, ...(done !== null && { done }) }),
@@ -72,44 +60,69 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
     if (task.busy) queue.push(begin);
     else begin();
   };
+}
 
-  /** Returns what shows a model that the kernel made, or the proofs of the edits that are shown. */
-  const show = async (reply: Extraction, boundary: Boundary, origin: Submodel["origin"]): Promise<() => void> => {
-    const { message, name, code, file, steps = [], step = 0, redo = false, columns: data, differences } = reply;
-    const isAlarm = steps.some(({ sign }) => sign === "✗");
-    const former = state().submodel;
-    if (!data && !former) return () => finish(message, isAlarm); // the pane was closed
-    const submodel = {
-      ...(former as Submodel),
-      ...{ boundary, name, code, file, origin, steps, step, redo },
-      ...(data && {
-        columns: new Columns(await unpack(data)),
-        differences: differences ? new PairData(await unpack(differences)) : null,
-      }),
-    };
-    return () => {
-      dispatch({ type: "extracted", submodel });
-      finish(message, isAlarm);
-    };
+/** Returns what shows a model that the kernel made, or the proofs of the edits that are shown. */
+async function show(
+  { state, dispatch }: ViewContext,
+  reply: Extraction,
+  origin: Submodel["origin"],
+  boundary: Boundary,
+) {
+  const { message, name, code, file, steps = [], step = 0, redo = false, columns: data, differences } = reply;
+  const isAlarm = steps.some(({ sign }) => sign === "✗");
+  const former = state().submodel;
+  const submodel = {
+    ...(former as Submodel),
+    ...{ boundary, name, code, file, origin, steps, step, redo },
+    ...(data && {
+      columns: new Columns(await unpack(data)),
+      differences: differences ? new PairData(await unpack(differences)) : null,
+    }),
   };
+  return (): void => {
+    if (data || former) dispatch({ type: "extracted", submodel }); // else the pane was closed during the proof
+    dispatch({ type: "finished", outcome: message, isAlarm });
+  };
+}
 
-  /** Edits the model, and shows the result beside it. */
+/** Returns what shows an error, and lights the node that it names. */
+function createFail({ columns, dispatch }: ViewContext) {
+  return (error: unknown): void => {
+    dispatch({ type: "error", error: failure(error) });
+    const name = error instanceof KernelError ? error.node : "";
+    const target = columns.find(name, "node") ?? columns.find(name, "tensor");
+    if (target === undefined) return;
+    dispatch({ type: "search", text: quote(name), hits: [target] });
+    dispatch({ type: "reveal", target });
+  };
+}
+
+export function createKernelActions(view: ViewContext) {
+  const { columns, host, state, dispatch, announce, signal } = view;
+  const task = new Task(signal);
+  const planning = fillings(signal);
+  const coloring = fillings(signal);
+  /** the model has been measured */
+  let isTimed = false;
+  const fail = createFail(view);
+  const finish = (outcome: string, isAlarm = false): void => dispatch({ type: "finished", outcome, isAlarm });
+  const run = createQueue(view, task, fail);
+
+  /** Edits the model, and shows the result beside it; what is not proved then is proved while nothing else runs. */
   const edit = (request: EditRequest): void => {
-    const origin = request.edit === "simplify" ? "simplify" : "edit";
     const isProof = request.edit === "verify";
-    if (isProving) task.cancel(); // after the run that it is at; the steps are proved after this edit
-    run({ busy: BUSY[request.edit] ?? "Editing the model…" }, async (round, progress) => {
-      isProving = isProof;
-      const reply = await (
-        host.edit?.(request, progress, round) ?? Promise.reject<Extraction>(new Error(host.reason))
-      ).finally(() => (isProving = false));
-      const apply = await show(reply, state().boundary, origin);
+    const ask: Ask = async (round, progress) => {
+      const asked = host.edit?.(request, progress, round);
+      const reply = await (asked ?? Promise.reject<Extraction>(new Error(host.reason)));
+      const apply = await show(view, reply, request.edit === "simplify" ? "simplify" : "edit", state().boundary);
       return () => {
         apply();
         const { steps = [], step = 0 } = reply;
         if (!isProof && steps.some(({ sign }) => sign === "?")) edit({ edit: "verify", step });
       };
-    });
+    };
+    run({ busy: BUSY[request.edit] ?? "Editing the model…" }, ask, isProof);
   };
 
   /** @param isRestored from an earlier session; the kernel may no longer have these numbers */
@@ -136,7 +149,7 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
       run({ busy: "Extracting the submodel…" }, async (round) => {
         const boundary = targets === undefined ? boundaryNow : await borderOf(host, targets, round);
         const { inputs, outputs } = namesOf(columns, boundary);
-        return show(await host.extract(inputs, outputs, round), boundary, "extract");
+        return show(view, await host.extract(inputs, outputs, round), "extract", boundary);
       });
     },
     edit,
