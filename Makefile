@@ -127,7 +127,7 @@ audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
 	python .ci/audit.py
 
 bench: .venv/installed-test torch
-	pip install --quiet netron onnxsim onnxslim
+	pip install --quiet netron onnxsim onnxslim onnx-graphsurgeon
 	python -m benchmarks
 
 routes: tools .venv/installed-test torch

@@ -26,6 +26,7 @@ from benchmarks.measuring import RESULTS, ROOT, command_line
 NAMES = (
     "load",
     "extraction",
+    "edits",
     "external_data",
     "capture",
     "calibration",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from onnx_nb.analysis.edit.edit import SIGNS, Edit
 from onnx_nb.analysis.errors import EditError
@@ -19,7 +19,12 @@ from onnx_nb.widgets.protocol import EditRequest, StepEntry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
+
+
+SMALL: Final = (1000, 1 << 24)
+"""Nodes, and bytes of weights, of a model whose edits are proved at once."""
 
 
 def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
@@ -27,7 +32,7 @@ def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
     seen, text = _name_of(edits, request), request.text
     name = request.name or edits.current_name(seen)
     match request.edit:
-        case "show":
+        case "show" | "verify":
             pass
         case "undo":
             edits.undo(request.step)
@@ -48,6 +53,11 @@ def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
             edits.set(name, **_call(f"set({text})")[1])
         case verb:
             {"remove": edits.remove, "output": edits.output, "drop": edits.drop}[verb](name)
+
+
+def is_small(model: Model) -> bool:
+    """Return whether an edit is proved in a fraction of a second."""
+    return len(model.proto.graph.node) <= SMALL[0] and model.nbytes <= SMALL[1]
 
 
 def step_entries(edits: Edit) -> list[StepEntry]:

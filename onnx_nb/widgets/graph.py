@@ -344,13 +344,16 @@ class ModelGraph(GraphWidget):
         request = call.request
         if request.edit == "simplify":
             return self._simplify(call)
-        shown = request.step or 0 if request.edit == "show" else 0
+        shown = request.step or 0 if request.edit in ("show", "verify") else 0
         with self._lock:
             edits = self.edits or edit(self.model)
             _edits.apply(edits, request, call.progress)
+            is_shown = request.edit == "verify" and edits.model is self._result
             self.edits, self._result = edits, edits.model
-            tables = _edits.tables(edits, shown)
-        step = edits.verify(progress=call.progress).steps[shown - 1] if edits.steps else None
+            tables = [] if is_shown else _edits.tables(edits, shown)
+        if request.edit == "verify" or _edits.is_small(self.model):
+            edits.verify(progress=call.progress)
+        step = edits.steps[shown - 1] if edits.steps else None
         source = edits.code if self.model.path else edits.code.replace("edit(model)", f"edit({self._source()})")
         text = f"{step.text}: {step.verdict}" if step else "All edits are undone"
         steps = _edits.step_entries(edits)

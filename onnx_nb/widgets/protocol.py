@@ -73,7 +73,7 @@ class EditRequest(EmptyRequest):
     """An edit of the model; what is shown then is the model with all edits so far."""
 
     edit: str
-    """a verb of `Edit`, shape, or show; or simplify, which begins from the model as it is"""
+    """a verb of `Edit`, shape, show, or verify; or simplify, which begins from the model as it is"""
     kind: str = ""
     id: int = -1
     name: str = ""

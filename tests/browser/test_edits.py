@@ -145,3 +145,42 @@ def test_a_right_click_edits_and_the_list_beside_the_graph_takes_back(themed_lab
     expect(bar).to_contain_text("✓ renamed act → first")
     lab.kernel.expect("g.edits.model.proto.graph.node[0].name", "first")
     assert lab.errors == []
+
+
+HEAVY = f"""<ir_version: 8, opset_import: ["": 17]>
+g (float[512,1024] image) => (float[512,1024] scores) <float[1] one = {{1}}> {{
+    [act] a = Relu (image)  [drop] d = Dropout (a)  [turned] t = Transpose (d)  [scale] b0 = Mul (d, one)
+    {" ".join(f"[mat{i}] m{i} = MatMul (t, b{i})  [mix{i}] b{i + 1} = MatMul (b{i}, m{i})" for i in range(10))}
+    [end] scores = Identity (b10) }}"""
+
+
+def test_edits_are_proved_in_the_background_and_another_goes_first(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    path = tmp_path / "heavy.onnx"
+    onnx.save(onnx.parser.parse_model(HEAVY), path)
+    code = "import onnx_nb\nfrom onnx_nb.widgets import _edits\n_edits.SMALL = (0, 0)\n"
+    lab.open(lab.server.write("proofs.ipynb", f"{code}g = onnx_nb.ModelGraph({str(path)!r}, height=520)\ng"))
+    lab.run_all()
+    graph, page = GraphWidget(lab.widget("graph")), lab.page
+    bar = graph.root.locator(".onnx-nb-extract")
+    steps = graph.root.get_by_role("region", name="Edits").get_by_role("listitem")
+
+    graph.click("drop", "node")
+    page.keyboard.press("Shift+F10")
+    graph.root.get_by_role("menuitem", name="Remove").click()
+    expect(steps).to_have_text(["?removed 'drop' not proved yetUndo"])
+    expect(bar).to_contain_text("running the original")
+    lab.screenshot("proof")
+    graph.click("act", "node")
+    page.keyboard.press("Shift+F10")
+    graph.root.get_by_role("menuitem", name="Rename…").click()
+    graph.root.get_by_role("textbox", name="New name").last.fill("first")
+    page.keyboard.press("Enter")
+    expect(steps).to_have_count(2)
+    expect(steps).to_have_text(
+        ["✓removed 'drop' equal on the same feedsUndo", "✓renamed act → first equal on the same feedsUndo"]
+    )
+    expect(bar).to_contain_text("✓ renamed act → first: equal on the same feeds: g.edits.model")
+    lab.screenshot("proved")
+    lab.kernel.expect("[step.proof for step in g.edits.steps]", ["equal", "equal"])
+    assert lab.errors == []

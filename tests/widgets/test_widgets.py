@@ -20,6 +20,7 @@ import onnx_nb
 from onnx_nb import ExtractionError, ModelGraph, ModelSummary, ModelView
 from onnx_nb.analysis.match.diff import CHANGED, SAME
 from onnx_nb.types import Graph
+from onnx_nb.widgets import _edits
 from onnx_nb.widgets._channel import Call
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
@@ -229,6 +230,38 @@ def test_clicks_edit_the_model_and_take_edits_back() -> None:
     ask(widget, "edit", edit="undo")
     assert len(widget.edits.steps) == count - 1
     assert columns_.meta == unpacked(bytes(widget._packed["columns"])).meta, "the model that is shown stays"
+
+
+def test_edits_of_a_large_model_are_proved_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_edits, "SMALL", (0, 0))
+    widget = graph()
+    for name, text in (("a", "q"), ("b", "r")):
+        content, _ = ask(widget, "edit", edit="rename", name=name, text=text)
+        assert content["value"]["message"].startswith(f"renamed {name} → {text}: not proved yet")
+    content, buffers = ask(widget, "edit", edit="verify", step=1)
+    assert [step["sign"] for step in content["value"]["steps"]] == ["✓", "✓"]
+    assert (content["value"]["step"], buffers) == (1, []), "the model that is shown stays"
+    assert widget.edits is not None
+    widget.edits.rename({"q": "s"})
+    content, buffers = ask(widget, "edit", edit="verify")
+    assert len(content["value"]["steps"]) == 3
+    assert len(buffers) == 2, "a cell has edited on"
+
+
+def test_a_proof_ends_after_the_run_that_it_is_at() -> None:
+    e = onnx_nb.edit(graph().model).rename({"a": "q"}).rename({"b": "r"})
+    calls: list[str] = []
+
+    def stop(_done: float, what: str) -> None:
+        calls.append(what)
+        if len(calls) == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        e.verify(progress=stop)
+    assert calls == ["running the original"] * 2
+    assert [step.proof for step in e.steps] == ["unproved"] * 2
+    assert e.steps[0].verdict == "not proved yet"
 
 
 def test_a_page_may_end_a_coloring_and_not_begin_one() -> None:

@@ -68,6 +68,8 @@ class EditStep:
         if self._outcome.proof or self.proof == "changed":
             return self.reason
         words = {"equal": "equal on the same feeds", "rounding": "equal but for rounding"}
+        if self.proof == "unproved" and not self.reason:
+            return "not proved yet"
         return words.get(self.proof) or f"{'NOT the same' if self.proof == 'wrong' else 'not proved'}: {self.reason}"
 
     def __repr__(self) -> str:
@@ -249,12 +251,13 @@ class Edit(Displayed, Table):
         What should compute the same must do so; of the rest it is said how far each output moves. onnx's checker
         judges each result.
         """
-        former = self.original
-        for number, step in enumerate(self._steps):
+        former, steps = self.original, self.steps
+        for number, step in enumerate(steps):
             if step.proof == "unproved" or feeds is not None:
-                tell = stage(progress, number / len(self._steps), 1) or (lambda _done, _what: None)
+                tell = stage(progress, number / len(steps), 1) or (lambda _done, _what: None)
                 proof, reason = _proof(former, step._outcome, feeds, tell)  # noqa: SLF001
-                self._steps[number] = replace(step, proof=proof, reason=reason)
+                if step in self._steps:  # a cell may undo it meanwhile
+                    self._steps[self._steps.index(step)] = replace(step, proof=proof, reason=reason)
             former = step.model
         return self
 
@@ -367,7 +370,7 @@ def _proof(former: Model, outcome: surgery.EditResult, feeds: Any, tell: Progres
     if outcome.proof and feeds is None:
         return "equal", outcome.proof
     if (need := former.nbytes + outcome.model.nbytes) > available_memory():
-        return "unproved", f"running both needs {bytes_text(need)}"
+        return "unproved", f"needs {bytes_text(need)}"
     ways: dict[str, Any] = {"feeds_to": outcome.feeds_to, "outputs_to": outcome.outputs_to}
     check = Verification(former, outcome.model, outcome.model, **ways)
     check.run(3, feeds, tell)

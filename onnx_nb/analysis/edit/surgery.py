@@ -22,9 +22,9 @@ from onnx_nb.analysis.formatting import closest_text, count_text, number_text, p
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.types import ValueType
+from onnx_nb.analysis.graph.types import ValueType, is_small
 from onnx_nb.analysis.model.functions import canonical, check_calls, check_nodes
-from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of, with_proto
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, read_tensor, storage_of, with_proto
 from onnx_nb.analysis.model.storage import MEMORY, Source, refer
 from onnx_nb.analysis.model.tensors import all_nodes, all_weights, external, graphs_of, listed
 from onnx_nb.analysis.model.wire import set_entries
@@ -62,13 +62,16 @@ class EditResult:
 
 def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     """Rename tensors, nodes and dimensions, wherever they are named."""
-    proto = copy_of(model)
-    frames = {"": (_graphs(proto), _every(proto.graph.node))}
+    proto, whole = copy_of(model), Graph.of(model)
+    graphs = _graphs(proto) if len(whole.subgraphs) > 1 else [proto.graph]
+    frames = {"": (graphs, _around(whole, proto, names))}
     frames |= {f"{f.name}::": (_bodies(f.node), _every(f.node)) for f in proto.functions}
     tensors = {prefix: _tensor_names(*frame) for prefix, frame in frames.items()}
-    graphs, nodes = frames[""]
-    node_names = {node.name for node in nodes if node.name}
-    dims = [dim for graph in graphs for info in _infos(graph) for dim in info.type.tensor_type.shape.dim]
+    tensors[""].update(name for name in whole.value_names if name)
+    node_names = set(whole.names) - {""}
+    has_dims = not node_names.union(*tensors.values()).issuperset(names)
+    infos = [info for graph in graphs for info in _infos(graph)] if has_dims else []
+    dims = [dim for info in infos for dim in info.type.tensor_type.shape.dim]
     symbols = {dim.dim_param for dim in dims if dim.dim_param}
     of_tensor: dict[str, dict[str, str]] = {prefix: {} for prefix in frames}
     of_node, of_dim = dict[str, str](), dict[str, str]()
@@ -92,7 +95,7 @@ def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     for function in proto.functions:
         for field in (function.input, function.output):
             field[:] = [of_tensor[f"{function.name}::"].get(name, name) for name in field]
-    for node in nodes:
+    for node in _every(proto.graph.node) if of_node else ():
         node.name = of_node.get(node.name, node.name)
     for dim in dims:
         if dim.dim_param in of_dim:
@@ -100,7 +103,8 @@ def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     text = f"renamed {', '.join(f'{old} → {new}' for old, new in names.items())}"
     back, forth = _renaming({new: old for old, new in of_tensor[""].items()}), _renaming(of_tensor[""])
     ways: dict[str, Any] = {"feeds_to": back, "outputs_to": forth}
-    return EditResult(with_proto(model, proto), text, is_same=True, renames=dict(names), **ways)
+    result = _edited(model, proto, of_tensor[""].values())
+    return EditResult(result, text, is_same=True, renames=dict(names), **ways)
 
 
 def fix(model: Model, sizes: Mapping[str, Any]) -> EditResult:
@@ -122,6 +126,7 @@ def remove(model: Model, names: Sequence[str]) -> EditResult:
     starts = [graph.value_names[value] for value in results]
     if len(results) > 1:
         raise EditError(f"others read {listed(starts)}, and one input cannot stand for all.", advice=_INSTEAD)
+    changes = [*starts]
     for value in results:
         kind = graph.type_of(value)
         fitting = sorted((v for v in sources if _fits(graph.type_of(v), kind)), key=lambda v: graph.type_of(v) != kind)
@@ -129,10 +134,11 @@ def remove(model: Model, names: Sequence[str]) -> EditResult:
             reads = ", ".join(f"{quoted(graph.value_names[v])} ({graph.type_of(v)})" for v in sources) or "nothing"
             message = f"without {listed(names)} nothing makes {quoted(starts[0])} ({kind}); it reads {reads}."
             raise EditError(message, advice=_INSTEAD)
-        _redirect(proto, starts[0], graph.value_names[fitting[0]])
+        changes.append(graph.value_names[fitting[0]])
+        _redirect(proto, starts[0], changes[-1], graph)
     _delete(proto, members)
     is_same = {graph.op_type(node) for node in members} <= {"Identity", "Dropout"}
-    return EditResult(_complete(model, proto, []), f"removed {listed(names)}", is_same=is_same)
+    return EditResult(_complete(model, proto, {}, changes), f"removed {listed(names)}", is_same=is_same)
 
 
 def insert(
@@ -140,9 +146,10 @@ def insert(
 ) -> EditResult:
     """Insert a node behind a tensor: who read the tensor reads what the node makes."""
     graph, proto = Graph.of(model), copy_of(model)
-    value, *_ = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
-    result = fresh(f"{after}_{op_type.lower()}", proto)
-    node = NodeProto(op_type=op_type, domain=domain, name=fresh(f"insert_{op_type.lower()}", proto))
+    values = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
+    result, name = (unused_name(base + op_type.lower(), _names_of(graph)) for base in (f"{after}_", "insert_"))
+    value = values[0]
+    node = NodeProto(op_type=op_type, domain=domain, name=name)
     for place, source in enumerate(inputs, 1):
         if not isinstance(source, str):
             proto.graph.initializer.append(numpy_helper.from_array(np.asarray(source), f"{result}_input{place}"))
@@ -153,13 +160,10 @@ def insert(
     if is_output:  # it keeps its name
         _rename_in([], [proto.graph.node[graph.producer[value]], node], {after: result, result: after})
     else:
-        _redirect(proto, after, result)
-    proto.graph.node.append(node)
-    now, kind = Graph.of(with_proto(model, proto)), graph.type_of(value)
-    is_alike = not is_output and kind.is_complete and now.type_of(now.value(result)) == kind
-    if is_alike:
-        proto.graph.value_info.append(onnx.ValueInfoProto(name=result, type=kind.proto))
-    return EditResult(_complete(model, proto, () if is_alike else (after, result)), f"inserted {op_type} after {after}")
+        _redirect(proto, after, result, graph)
+    proto.graph.node.insert(max(graph.producer[values]) + 1, node)
+    starts = {after: after, result: after} if is_output else {result: after}
+    return EditResult(_complete(model, proto, starts), f"inserted {op_type} after {after}")
 
 
 def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: ModelLike) -> EditResult:
@@ -181,10 +185,12 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
             removal.add(node)
     for number in set(plan.nodes.tolist()) - removal:  # others read what it makes beside what is replaced
         _rename_in([], [proto.graph.node[number]], {name: fresh(f"{name}_before", proto) for name in outputs})
+    names_in_use = _names_of(graph).difference(*((graph.names[n], *graph.node(n).output) for n in removal))
     _delete(proto, removal)
-    names = [entry.name for entry in (*other.inputs, *other.outputs)]
-    sources = _graft(proto, other, dict(zip(names, (*inputs, *outputs), strict=True)))
-    return EditResult(_complete(model, proto, outputs, sources), f"replaced {listed(outputs)} by {label_of(other)}")
+    names = dict(zip((entry.name for entry in (*other.inputs, *other.outputs)), (*inputs, *outputs), strict=True))
+    sources = _graft(proto, other, names, names_in_use, min(removal, default=0))
+    whole = _complete(model, proto, {name: name for name in outputs}, sources=sources)
+    return EditResult(whole, f"replaced {listed(outputs)} by {label_of(other)}")
 
 
 def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
@@ -201,12 +207,14 @@ def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
         names = listed(entry.name for entry in links)
         message = f"{label_of(other)} reads {names}, and the outputs are {listed(ends)}."
         raise EditError(message, advice="Rename or drop some of them.")
-    ports = {entry.name: fresh(entry.name, model.proto, free=pairs.values()) for entry in rest}
-    proto = copy_of(model)
-    inner = {end: fresh(f"{end}_inner", proto) for end in pairs.values() if end in ports.values()}
-    _rename_in(_graphs(proto), _every(proto.graph.node), inner)
+    proto, graph = copy_of(model), Graph.of(model)
+    names_in_use = _names_of(graph)
+    ports = {entry.name: unused_name(entry.name, names_in_use.difference(pairs.values())) for entry in rest}
+    inner = {end: unused_name(f"{end}_inner", names_in_use) for end in pairs.values() if end in ports.values()}
+    _rename_in(_graphs(proto) if inner else [], _around(graph, proto, inner), inner)
     inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
-    sources = _graft(proto, other, {**inner_links, **ports})
+    names_in_use.update(inner.values())
+    sources = _graft(proto, other, {**inner_links, **ports}, names_in_use, 0 if is_first else graph.main_count)
     field = proto.graph.input if is_first else proto.graph.output
     infos = [info for info in field if info.name not in inner_links.values()]
     others = other.proto.graph.input if is_first else other.proto.graph.output
@@ -220,7 +228,8 @@ def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
         return others | {targets[name]: array for name, array in results.items() if name in targets}
 
     text = f"put {label_of(other)} {'before' if is_first else 'after'} {listed(pairs.values())}"
-    whole = _complete(model, proto, [*inner_links.values(), *ports.values()], sources)
+    starts = {inner_links[name]: end for name, end in pairs.items()}
+    whole = _complete(model, proto, starts, ports.values(), sources)
     ways: dict[str, Any] = {"feeds_to" if is_first else "outputs_to": through}
     return EditResult(whole, text, is_same=True, **ways)
 
@@ -231,7 +240,7 @@ def output(model: Model, names: Sequence[str]) -> EditResult:
     for value, kind in boundary_types(model, values_of(graph, names, "output")).items():
         if value not in graph.outputs:
             proto.graph.output.append(onnx.ValueInfoProto(name=graph.value_names[value], type=kind))
-    return EditResult(with_proto(model, proto), f"made {listed(names)} an output", is_same=True)
+    return EditResult(_edited(model, proto), f"made {listed(names)} an output", is_same=True)
 
 
 def drop(model: Model, names: Sequence[str]) -> EditResult:
@@ -254,8 +263,10 @@ def drop(model: Model, names: Sequence[str]) -> EditResult:
 
 def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> EditResult:
     """Set attributes of a node; None removes one."""
-    proto = copy_of(model)
-    every = _every(proto.graph.node)
+    proto, graph = copy_of(model), Graph.of(model)
+    numbers = [number for number, other in enumerate(graph.names) if other == name]
+    is_plain = numbers and len(graph.subgraphs) == 1
+    every = [proto.graph.node[number] for number in numbers] if is_plain else _every(proto.graph.node)
     nodes = [node for node in every if plain_text(node.name) == name] or [node for node in every if name in node.output]
     if len(nodes) != 1:
         many = f"{len(nodes)} nodes are called {quoted(name)}." if nodes else f"there is no node {quoted(name)}."
@@ -263,59 +274,66 @@ def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> Ed
         raise EditError(many, advice="Rename them first." if nodes else closest_text(name, names))
     _set(model, nodes[0], attributes)
     changes = ", ".join(f"{key} = {value}" for key, value in attributes.items())
-    return EditResult(_complete(model, proto, [*nodes[0].output]), f"set {changes:.200} of {name}")
+    whole = _complete(model, proto, {output: output for output in nodes[0].output if output})
+    return EditResult(whole, f"set {changes:.200} of {name}")
 
 
 def weight(model: Model, name: str, values: Any) -> EditResult:
     """Change the values of a weight, perhaps its shape."""
-    old, proto = model.tensor(name), copy_of(model)
+    old, proto = _array(model, name), copy_of(model)
     array = np.load(values, allow_pickle=False) if isinstance(values, str | Path) else np.asarray(values)
     if not np.can_cast(array.dtype, old.dtype, "same_kind"):
         message = f"weight {quoted(name)} is {old.dtype.name}, and the new values are {array.dtype.name}."
         raise EditError(message, advice=f"Convert them: array.astype({old.dtype.name!r}).")
-    target = all_weights(proto)[name]
+    direct = (tensor for tensor in proto.graph.initializer if plain_text(tensor.name) == name)
+    target = next(direct, None) or all_weights(proto)[name]
     tensor = target.t if isinstance(target, onnx.AttributeProto) else target
     if not isinstance(tensor, TensorProto) or (isinstance(target, onnx.AttributeProto) and not target.HasField("t")):
         raise EditError(f"{quoted(name)} is not stored as a dense tensor.", advice="Set the attribute that holds it.")
     tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array, old.dtype), tensor.name))
-    model = with_proto(model, proto) if array.shape == old.shape else _complete(model, proto, [name])
-    return EditResult(model, f"changed weight {name}")
+    whole = _edited(model, proto, [name]) if array.shape == old.shape else _complete(model, proto, {name: name})
+    return EditResult(whole, f"changed weight {name}")
 
 
 def tie(model: Model, name: str, to: str) -> EditResult:
     """Let those who read a weight read another one."""
-    one, two, proto = model.tensor(name), model.tensor(to), copy_of(model)
+    one, two, proto = _array(model, name), _array(model, to), copy_of(model)
     kinds = [f"{array.dtype.name} {list(array.shape)}" for array in (one, two)]
-    if {name, to} - model.initializers.keys() or kinds[0] != kinds[1]:
+    weights = {*(w.name for w in proto.graph.initializer), *(w.values.name for w in proto.graph.sparse_initializer)}
+    if {name, to} - weights or kinds[0] != kinds[1]:
         message = f"{quoted(name)} is {kinds[0]}, {quoted(to)} {kinds[1]}"
         raise EditError(f"{message}, and weights of the main graph that are tied are alike.")
-    _redirect(proto, name, to)
+    _redirect(proto, name, to, Graph.of(model))
     drop_unread(proto, [name])
-    return EditResult(with_proto(model, proto), f"tied {name} to {to}", is_same=one.tobytes() == two.tobytes())
+    whole = _edited(model, proto, [name, to])
+    return EditResult(whole, f"tied {name} to {to}", is_same=one.tobytes() == two.tobytes())
 
 
 def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
     """Change the element types of inputs and outputs, with a Cast where the former begins or ends."""
-    proto, former = copy_of(model), dict[str, Any]()
-    inputs = [info.name for info in model.inputs]
+    proto, graph, former = copy_of(model), Graph.of(model), dict[str, Any]()
+    inputs, casts = [info.name for info in model.inputs], list[NodeProto]()
     for name, wanted in types.items():
         info = next((info for info in (*proto.graph.input, *proto.graph.output) if info.name == name), None)
         if info is None or not info.type.HasField("tensor_type"):
             advice = closest_text(name, [info.name for info in (*proto.graph.input, *proto.graph.output)])
             raise EditError(f"{quoted(name)} is no tensor that is an input or output.", advice=advice)
-        element, result = info.type.tensor_type.elem_type, fresh(f"{name}_cast", proto)
+        result, label = (unused_name(base, _names_of(graph)) for base in (f"{name}_cast", f"cast_{name}"))
+        element = info.type.tensor_type.elem_type
         former[name] = helper.tensor_dtype_to_np_dtype(element)
-        node = helper.make_node("Cast", [name], [result], name=fresh(f"cast_{name}", proto), to=element)
+        node = helper.make_node("Cast", [name], [result], name=label, to=element)
         info.type.tensor_type.elem_type = _element(wanted)
         if name in inputs:
-            _redirect(proto, name, result)
+            _redirect(proto, name, result, graph)
+            casts.append(node)
         else:
-            _rename_in([], [*_every(proto.graph.node), node], {name: result, result: name})
+            _rename_in([], [*_around(graph, proto, [name]), *casts, node], {name: result, result: name})
             node.attribute[0].i = info.type.tensor_type.elem_type
-        proto.graph.node.append(node)
+            proto.graph.node.append(node)
+    _insert(proto, 0, casts)
     now = {name: helper.tensor_dtype_to_np_dtype(_element(wanted)) for name, wanted in types.items()}
     text = f"made {', '.join(f'{name} {wanted}' for name, wanted in types.items())}"
-    whole = _complete(model, proto, [])
+    whole = _complete(model, proto, {}, former)
     return EditResult(whole, text, is_same=True, feeds_to=_casting(former), outputs_to=_casting(now))
 
 
@@ -372,7 +390,7 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
     why = f"; {quoted(worst['name'])} reaches {number_text(worst['largest'], 3)}" if worst else ""
     text = f"converted to float16, {count_text(len(names), 'node')} kept in float32{why}"
     half = Model(half.proto, name=model.name, storage=storage_of(half))
-    return EditResult(_complete(half, copy_of(half), ()), text)  # the converter does not sort its Casts
+    return EditResult(_complete(half, copy_of(half), {}), text)  # the converter does not sort its Casts
 
 
 # --- parts of an edit -------------------------------------------------------------------------------------------------
@@ -381,6 +399,14 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
 def copy_of(model: Model) -> ModelProto:
     """Return a proto to edit; its weights stay where they are."""
     return copy.deepcopy(model.proto)
+
+
+def _array(model: Model, name: str) -> Any:
+    """Return the values of a weight; of an initializer without a list of all weights, which each model makes anew."""
+    graph = Graph.of(model)
+    value = graph.names_by_subgraph[0].get(name, -1)
+    tensor = graph.weight(value) if value >= 0 else None
+    return model.tensor(name) if tensor is None else read_tensor(model, tensor, name)
 
 
 def _every(nodes: Iterable[NodeProto]) -> list[NodeProto]:
@@ -408,15 +434,20 @@ def _tensor_names(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto]) -> s
     return ends | {entry.name for graph in graphs for entry in (*_infos(graph), *graph.initializer)}
 
 
-def fresh(base: str, proto: ModelProto, free: Collection[str] = ()) -> str:
-    """Return a name that no tensor or node has, except those in ``free``."""
-    return unused_name(base, _names(proto).difference(free))
+def fresh(base: str, proto: ModelProto) -> str:
+    """Return a name that no tensor or node has."""
+    return unused_name(base, _names(proto))
 
 
 def _names(proto: ModelProto) -> set[str]:
     """Return the names of tensors and nodes."""
     nodes = _every(proto.graph.node)
     return _tensor_names(_graphs(proto), nodes) | {node.name for node in nodes if node.name}
+
+
+def _names_of(graph: Graph) -> set[str]:
+    """Return what `_names` does of a model that is not edited yet, faster."""
+    return {*graph.value_names, *graph.names, *(info.name for info in graph.model.proto.graph.value_info)}
 
 
 def _renaming(names: Mapping[str, str]) -> Translation:
@@ -443,9 +474,18 @@ def _rename_in(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto], names: 
                 field[:] = [names.get(name, name) for name in field]
 
 
-def _redirect(proto: ModelProto, old: str, new: str) -> None:
+def _around(graph: Graph, proto: ModelProto, names: Iterable[str]) -> list[NodeProto]:
+    """Return the nodes that make or read tensors, in a copy with the same nodes; with bodies, all of them."""
+    if len(graph.subgraphs) > 1:
+        return _every(proto.graph.node)
+    values = [value for name in names if (value := graph.names_by_subgraph[0].get(name, -1)) >= 0]
+    numbers = {number for value in values for number in (graph.producer[value], *graph.consumers(value))}
+    return [proto.graph.node[number] for number in sorted(numbers - {-1})]
+
+
+def _redirect(proto: ModelProto, old: str, new: str, graph: Graph | None = None) -> None:
     """Let those who read a tensor read another one; an output keeps its name."""
-    for node in _every(proto.graph.node):
+    for node in _around(graph, proto, [old]) if graph else _every(proto.graph.node):
         if old in node.input:
             node.input[:] = [new if name == old else name for name in node.input]
     ends = {info.name for info in proto.graph.output}
@@ -459,43 +499,88 @@ def _redirect(proto: ModelProto, old: str, new: str) -> None:
         _rename_in([], _every(proto.graph.node), {new: old})
 
 
+def _insert(proto: ModelProto, place: int, nodes: Iterable[NodeProto]) -> None:
+    for number, node in enumerate(nodes, place):
+        proto.graph.node.insert(number, node)
+
+
+def _discard(field: Any, names: Collection[str]) -> list[str]:
+    """Remove the entries with some names, and return those that there were; faster than `set_entries` for a few."""
+    numbers = [number for number, entry in enumerate(field) if entry.name in names]
+    return [field.pop(number).name for number in reversed(numbers)]
+
+
 def _delete(proto: ModelProto, removal: Collection[int]) -> None:
     """Delete nodes, and the weights that only they read."""
-    nodes = [*proto.graph.node]
-    set_entries(proto.graph.node, (node for number, node in enumerate(nodes) if number not in removal))
-    drop_unread(proto, {name for node in _every(nodes[number] for number in removal) for name in node.input})
+    names = {name for node in _every(proto.graph.node[number] for number in removal) for name in node.input}
+    for number in sorted(removal, reverse=True):
+        del proto.graph.node[number]
+    drop_unread(proto, names)
 
 
 def drop_unread(proto: ModelProto, names: Collection[str]) -> None:
     """Remove those of some weights that nothing reads, with their inputs in models before IR 4."""
-    reads = {info.name for info in proto.graph.output}.union(*(node.input for node in _every(proto.graph.node)))
-    leftovers = {tensor.name for tensor in proto.graph.initializer} & (set(names) - reads)
+    leftovers = {tensor.name for tensor in proto.graph.initializer if tensor.name in names}
+    if leftovers:
+        leftovers.difference_update(*(node.input for node in _every(proto.graph.node)))
+        leftovers.difference_update(info.name for info in proto.graph.output)
     for field in (proto.graph.initializer, proto.graph.input) if leftovers else ():
-        set_entries(field, (entry for entry in field if entry.name not in leftovers))
+        _discard(field, leftovers)
+
+
+def _edited(
+    model: Model, proto: ModelProto, changes: Iterable[str] = (), sources: Mapping[str, Source] | None = None
+) -> Model:
+    """Return the edited model, which has the types of the former where no change reaches."""
+    whole, former = with_proto(model, proto, sources=sources), Graph.of(model)
+    if former.former is not None:
+        _ = former.update  # else one edit would wait for another
+    Graph.of(whole).former = former, [*changes]
+    return whole
 
 
 def _complete(
-    model: Model, proto: ModelProto, starts: Iterable[str], sources: Mapping[str, Source] | None = None
+    model: Model,
+    proto: ModelProto,
+    starts: Mapping[str, str],
+    changes: Iterable[str] = (),
+    sources: Mapping[str, Source] | None = None,
 ) -> Model:
-    """Return the edited model: sorted, and without the declared types of what comes after changed tensors."""
-    names = set(starts)
-    for node in proto.graph.node if names else ():
-        if not all(names.isdisjoint(part.input) for part in _every([node])):
-            names.update(node.output)
-    set_entries(proto.graph.value_info, (info for info in proto.graph.value_info if info.name not in names))
-    former = {info.name: copy.deepcopy(info.type) for info in proto.graph.output}
-    for info in proto.graph.output:
-        if info.name in names:
-            info.ClearField("type")
-    graph = Graph.of(draft := with_proto(model, proto, sources=sources))
-    for info in proto.graph.output:
-        kind = graph.type_of(graph.value(info.name))
-        is_better = info.name in names and (kind.is_complete or kind.dtype != ValueType.of(former[info.name]).dtype)
-        info.type.CopyFrom(kind.proto if is_better and kind.dtype else former[info.name])
+    """Return the edited model: sorted, and without the declared types of what comes after changed tensors.
+
+    ``starts`` are the changed tensors, each with the one that was read in its place: where both have the same type,
+    what comes after keeps its own. Of ``changes``, the producer or readers are others.
+    """
+    infos, outputs = proto.graph.value_info, {entry.name for entry in proto.graph.output}
+    news = {*_discard(infos, starts), *(name for name, old in starts.items() if name != old)}
+    changes = {*starts, *changes}
+    graph = Graph.of(whole := _edited(model, proto, changes, sources))
     order = [number for number in graph.order.tolist() if number < graph.main_count]
     if order != sorted(order):
-        set_entries(proto.graph.node, (proto.graph.node[number] for number in order))
-    return with_proto(draft, proto)
+        set_entries(proto.graph.node, [proto.graph.node[number] for number in order])
+        graph = Graph.of(whole := _edited(model, proto, changes, sources))
+    former = Graph.of(model)
+    kinds = {name: former.type_of(former.value(old)) for name, old in starts.items()}
+    if outputs.isdisjoint(starts) and all(
+        kind.is_complete and not is_small(kind) and graph.type_of(graph.value(name)) == kind
+        for name, kind in kinds.items()
+    ):
+        infos.extend(onnx.ValueInfoProto(name=name, type=kinds[name].proto) for name in starts if name in news)
+        return whole
+    names = set(changes)
+    for node in proto.graph.node:
+        if not all(names.isdisjoint(part.input) for part in _every([node])):
+            names.update(node.output)
+    set_entries(infos, [entry for entry in infos if entry.name not in names])
+    ends = [(entry, copy.deepcopy(entry.type)) for entry in proto.graph.output if entry.name in names]
+    for entry, _ in ends:
+        entry.ClearField("type")
+    graph = Graph.of(_edited(model, proto, names, sources))
+    for entry, old in ends:
+        kind = graph.type_of(graph.value(entry.name))
+        is_better = kind.dtype and (kind.is_complete or kind.dtype != ValueType.of(old).dtype)
+        entry.type.CopyFrom(kind.proto if is_better else old)
+    return _edited(model, proto, names, sources)
 
 
 def _fits(one: ValueType, other: ValueType) -> bool:
@@ -559,7 +644,9 @@ def _opsets(model: Model) -> Iterator[tuple[str, int]]:
     return ((canonical(entry.domain), entry.version) for entry in model.proto.opset_import)
 
 
-def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[str, Source]:
+def _graft(
+    proto: ModelProto, other: Model, names: Mapping[str, str], names_in_use: Collection[str], place: int
+) -> dict[str, Source]:
     """Add the nodes and weights of a model, some of whose tensors have names here; return where its weights are."""
     versions = {canonical(entry.domain): entry for entry in proto.opset_import}
     for domain, version in dict(_opsets(other)).items():
@@ -574,8 +661,7 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
         sources[location] = extent.source
         refer(tensor, location, extent.offset, extent.nbytes)
     nodes, graphs = _every(part.graph.node), _graphs(part)
-    names_in_use = _names(proto) | set(names.values())
-    mapping = dict(names)
+    names_in_use, mapping = {*names_in_use, *names.values()}, dict(names)
     for name in sorted(_names(part)):
         if name not in mapping and name in names_in_use:
             mapping[name] = unused_name(name, names_in_use)
@@ -583,7 +669,8 @@ def _graft(proto: ModelProto, other: Model, names: Mapping[str, str]) -> dict[st
     _rename_in(graphs, nodes, mapping)
     for node in nodes:
         node.name = mapping.get(node.name, node.name) if node.name not in names else node.name
-    for field in ("node", "initializer", "sparse_initializer", "value_info", "quantization_annotation"):
+    _insert(proto, place, part.graph.node)
+    for field in ("initializer", "sparse_initializer", "value_info", "quantization_annotation"):
         getattr(proto.graph, field).extend(getattr(part.graph, field))
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     for function in part.functions:

@@ -86,6 +86,8 @@ class Graph:
     """Main nodes in topological order, as close to file order as possible; nodes on and after cycles come last."""
     rank: Ints
     """Position of a main node in `order`."""
+    former: tuple[Graph, Sequence[str]] | None = None
+    """The graph before an edit, whose types are taken over once they are asked for, and the tensors that changed."""
 
     @classmethod
     def of(cls, model: ModelLike) -> Graph:
@@ -350,6 +352,18 @@ class Graph:
         return TypeWalk(self, self.declared).run()
 
     @functools.cached_property
+    def update(self) -> Inference:
+        """`inference`; or, after an edit, the types before it and those that differ, without the cases of the rest."""
+        (former, names), self.former = self.former or (self, ()), None
+        is_plain = all(
+            len(graph.subgraphs) == 1 and graph.value_count and not (graph.functions or graph._resolved.duplicates)  # noqa: SLF001
+            for graph in (self, former)
+        )
+        if former is self or not is_plain or self.opsets != former.opsets:
+            return self.inference
+        return TypeWalk(self, self.declared).run_after(former.update, names)
+
+    @functools.cached_property
     def _types(self) -> tuple[Ints, Sequence[ValueType]]:
         unfolded = type(self).opened(self.model)
         if self is not unfolded:
@@ -359,8 +373,8 @@ class Graph:
         if self.node_count > INFERENCE_LIMIT or types.cover(self):
             return types.of_value, types.table.known
         # a complete declared type is shown, even if it contradicts the inferred one
-        of_value = np.where(types.is_whole, types.of_value, self.inference.of_value)
-        return of_value.astype(np.int32), self.inference.table.known
+        of_value = np.where(types.is_whole, types.of_value, self.update.of_value)
+        return of_value.astype(np.int32), self.update.table.known
 
     @functools.cached_property
     def folded(self) -> NDArray[np.bool_]:

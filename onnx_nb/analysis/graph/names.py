@@ -80,13 +80,17 @@ class Names:
     @functools.cached_property
     def value_names(self) -> list[str]:
         """The names of all values."""
-        return [*self._spans.strings(), *self._listed]
+        return [*self._strings, *self._listed]
+
+    @functools.cached_property
+    def _strings(self) -> list[str]:
+        return self._spans.strings()
 
     @property
     def scopes(self) -> list[dict[str, int]]:
         """The value of each name in each subgraph."""
         if len(self._scopes) < len(self.subgraph_ends):
-            names = self._spans.strings()
+            names = self._strings
             self._scopes.insert(0, {"": -1} | dict(zip(names, range(len(names)), strict=True)))
         return self._scopes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import heapq
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -92,6 +93,10 @@ class Inference:
     table: TypeTable
     of_value: Ints
     """Number in `table` of each value's type."""
+    contents: Sequence[Value]
+    """Distinct known values."""
+    content_of: Ints
+    """Number in `contents` of what each value is known to be; negative if it is unknown."""
     cases: Sequence[Case]
     case_of: Ints
     """The case of each node, −1 for those that were not reached."""
@@ -160,14 +165,43 @@ class TypeWalk:
         """Walk through the graph, or some nodes of its main graph and the nodes inside them."""
         self._nodes = nodes
         self._walk(0)
+        return self._result()
+
+    def run_after(self, former: Inference, names: Sequence[str]) -> Inference:
+        """Take over the types before an edit of some tensors, and walk where they change; without subgraphs."""
+        graph, old, places = self._graph, former.graph, former.graph.names_by_subgraph[0]
+        same = np.fromiter(map(places.get, graph.value_names, itertools.repeat(-1)), np.int32)
+        number = np.asarray([self._table.add(kind.proto) for kind in former.table.known])
+        # from the end: what has no value, is not read, is left out
+        content = np.asarray([*map(self._value, former.contents), _LEFT_OUT, _NOT_READ, _NO_VALUE])
+        is_new = (same < 0) | (graph.value_kind != old.value_kind[same])
+        is_new |= number[old.declared.of_value[same]] != self._declared
+        is_new[[value for name in names if (value := graph.names_by_subgraph[0].get(name, -1)) >= 0]] = True
+        self._type_of = np.where(is_new, self._declared, number[former.of_value[same]]).tolist()
+        self._value_of = np.where(is_new, self._value_of, content[former.content_of[same]]).tolist()
+        values = np.flatnonzero(is_new)
+        nodes = np.concatenate([graph.producer[values], *map(graph.consumers, values.tolist())])
+        ranks = set(graph.rank[nodes[nodes >= 0]].tolist())
+        waiting = sorted(ranks)
+        while waiting:
+            node = int(graph.order[heapq.heappop(waiting)])
+            before = [(value, self._type_of[value], self._value_of[value]) for value in graph.results(node)]
+            self._step(node)
+            for value, kind, content_number in before:
+                if (kind, content_number) != (self._type_of[value], self._value_of[value]):
+                    for rank in {*graph.rank[graph.consumers(value)].tolist()} - ranks:
+                        ranks.add(rank)
+                        heapq.heappush(waiting, rank)
+        return self._result()
+
+    def _result(self) -> Inference:
         graph = self._graph
         dims = (dim for value in graph.inputs.tolist() for dim in self._types[self._declared[value]].shape or ())
         unbound = tuple(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
         problems = tuple(problem for problem in (self._problem, self._fatal) if problem is not None)
-        of_value = np.asarray(self._type_of, np.int32)
-        return Inference(
-            graph, self._table, of_value, self._cases, self._case_of, self._trips, unbound, problems, self._fatal
-        )
+        known = np.asarray(self._type_of, np.int32), self._values, np.asarray(self._value_of, np.int32)
+        nodes = self._cases, self._case_of, self._trips
+        return Inference(graph, self._table, *known, *nodes, unbound, problems, self._fatal)
 
     def _bound(self, kind: ValueType, symbols: Mapping[str, int]) -> int:
         """Return the number of a type with sizes for its symbols."""
@@ -580,8 +614,8 @@ def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None)
 def infer_values(graph: Graph, values: Collection[int]) -> Inference:
     """Infer the types of some values of the main graph, from the nearest values with declared types."""
     graph = graph.opened(graph.model)
-    if "inference" in vars(graph):
-        return graph.inference
+    if graph.former or not vars(graph).keys().isdisjoint(("inference", "update")):
+        return graph.update
     flow, types = Flow.of(graph.plain), graph.declared
     # small integers may determine shapes, so their producers are walked even if their types are declared
     is_enough = np.asarray([kind.is_complete and not is_integer(kind) for kind in types.table.known])

@@ -361,7 +361,7 @@ def with_shapes(model: Model, shapes: Mapping[Any, Any] | None) -> Model:
     if None in requests:
         message = f"{label_of(model)} has {len(names)} inputs, and {{None: shape}} is for a model with one."
         raise SimplificationError(message, advice=f"Its inputs: {listed(names) or 'none'}.")
-    sizes, input_shapes = bound(Graph.of(with_proto(model, proto)), requests, partial=True)
+    sizes, input_shapes = bound(Graph.of(model), requests, partial=True)
     for name, shape in input_shapes.items():
         dims = types[name].tensor_type.shape.dim
         dims.extend(TensorShapeProto.Dimension() for _ in shape[len(dims) :])

@@ -70,6 +70,7 @@ class Verification:
         self._random: set[str] = set()
         self._on = self._accepted = ""
         self._only: dict[str, int] = {}
+        self._tell: Progress = lambda _done, _what: None
 
     def run(self, count: int, feeds: Any, tell: Progress) -> None:
         """Check, run and compare; the attributes hold the outcome."""
@@ -82,7 +83,7 @@ class Verification:
             return
         if self.said:
             self._accepted = "onnx's checker refuses it, as it does the original"
-        tell(0.55, "running the original")
+        self._tell = tell
         feeds = None if feeds is None else list(read_feeds(self.fed, feeds))
         try:
             references = self._expected(count, feeds)
@@ -96,7 +97,6 @@ class Verification:
             name: (max(self.rtol, roundings.get(name, 0)), max(self.atol, roundings.get(name, 0) * scale))
             for name, scale in scales.items()
         }
-        tell(0.8, "running the new model")
         try:
             self._compare_runs(references, tolerances)
         except OnnxNbError as error:
@@ -112,6 +112,7 @@ class Verification:
         open_ = self.fed if self.fed is self.result else self.reference
 
         def run(feed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            self._tell(0.55, "running the original")
             return feed, self._outputs_to(session.run_session(session_, self._feeds_to(feed), name=self.reference.name))
 
         if feeds is not None:
@@ -151,6 +152,7 @@ class Verification:
         session_ = session.create(self.result, optimize=own)
         names = {entry.name for entry in session_.get_inputs()}
         for number, (feed, outputs) in enumerate(references):
+            self._tell(0.8, "running the new model")
             inputs = {name: array for name, array in feeds_to(feed).items() if name in names}
             outputs_ = outputs_to(session.run_session(session_, inputs, name=self.result.name))
             for name in (outputs.keys() & outputs_.keys()) - self._random:

@@ -49,9 +49,10 @@ def assemble(
     needs_all = source.ir_version < 4  # there every initializer must also be an input
     ports = [*inputs, *(weights if needs_all else ())]
     # one pass over everything that the file declares
-    results = {value for node in order for value in graph.results(node)}
+    infos = [*origin.value_info] if declare else []
+    results = {value for node in (order if infos else ()) for value in graph.results(node)}
     used_names = {names[value] for value in results.union(inputs, outputs)}
-    infos = [info for info in (origin.value_info if declare else ()) if plain_text(info.name) in used_names]
+    infos = [info for info in infos if plain_text(info.name) in used_names]
     unknown = [value for value in (*ports, *outputs) if value not in declared_types]
     types = {**declared_types, **boundary_types(model, unknown, infos=infos, infer_by_running=infer_by_running)}
     proto = ModelProto()
@@ -71,9 +72,9 @@ def assemble(
         target.input.extend(onnx.ValueInfoProto(name=entry.name, type=tensor_type(entry)) for entry in constants)
     target.output.extend(onnx.ValueInfoProto(name=names[value], type=types[value]) for value in outputs)
     border = {names[value] for value in (*inputs, *outputs, *weights)}
-    inner = {plain_text(name) for node in target.node for name in node.output} - border
-    target.value_info.extend(info for info in infos if plain_text(info.name) in inner)
     notes = origin.quantization_annotation
+    inner = {plain_text(name) for node in (target.node if infos or notes else ()) for name in node.output} - border
+    target.value_info.extend(info for info in infos if plain_text(info.name) in inner)
     target.quantization_annotation.extend(entry for entry in notes if plain_text(entry.tensor_name) in inner | border)
     _check_names(origin, (info.name for info in (*target.input, *target.output)))
     return with_proto(model, proto, name=name)

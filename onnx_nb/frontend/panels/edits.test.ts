@@ -91,6 +91,46 @@ describe("edits", () => {
     ]);
   });
 
+  it("are proved afterwards, where they stand, and another edit goes first", async () => {
+    const pending = { sign: "?", text: "removed 'sum'", verdict: "not proved yet" };
+    const edited = { columns: packOf(), message: "removed", name: "g", code: "", file: "", steps: [pending] };
+    const { columns: _, ...proved } = { ...edited, steps: [STEPS[0]], message: "proved" };
+    const aborted: boolean[] = [];
+    let finish = (): void => undefined;
+    host.answer = (request, signal) => {
+      if (request?.edit !== "verify") return Promise.resolve(edited);
+      return new Promise((resolve, reject) => {
+        finish = () => resolve(proved);
+        signal?.addEventListener("abort", () => {
+          aborted.push(true);
+          reject(new DOMException("", "AbortError"));
+        });
+      });
+    };
+    const sent = (): string[] => host.edits.map(({ edit }) => edit);
+    const bar = (): string => root.querySelector(".onnx-nb-extract")?.textContent ?? "";
+    view.dispatch({ type: "edit", request: { edit: "remove", kind: "node", id: 0 } });
+    await vi.waitFor(() => expect(sent()).toEqual(["remove", "verify"]), { timeout: 20_000 });
+    expect(bar()).toContain("Proving edits…");
+    view.dispatch({ type: "edit", request: { edit: "remove", kind: "node", id: 1 } });
+    await vi.waitFor(() => expect(sent()).toEqual(["remove", "verify", "remove", "verify"]), { timeout: 20_000 });
+    expect(aborted).toEqual([true]);
+    const row = root.querySelector(".onnx-nb-edits li") as HTMLElement;
+    expect(row.textContent).toBe("?removed 'sum' not proved yetUndo");
+    const undo = buttonIn(row, "Undo");
+    undo.focus();
+    finish();
+    await vi.waitFor(() => expect(row.textContent).toBe("✓removed 'sum' equal on the same feedsUndo"), {
+      timeout: 20_000,
+    });
+    expect(undo.isConnected && root.contains(document.activeElement)).toBe(true);
+    expect(row.isConnected).toBe(true);
+    expect(bar()).toContain("✓ proved");
+    view.dispatch({ type: "capture", value: null });
+    expect(aborted).toHaveLength(1);
+    expect(sent()).toHaveLength(4);
+  });
+
   it("of the edited model go by name, for its numbers are others", async () => {
     select(target("node", "sum"));
     buttonIn(root, "Remove").click();

@@ -33,7 +33,7 @@ import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { createLenses } from "./lenses.ts";
 import { createSelection } from "./selection.ts";
-import { paneParts } from "./submodelpane.ts";
+import { paneParts, showVerdicts } from "./submodelpane.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
 import { countedByKind, describe, factsOf, followLinks, type ViewContext } from "./viewcontext.ts";
@@ -308,13 +308,13 @@ export class GraphView {
       }
       this.#kernel.plan();
     }
-    if (differs("submodel")) {
+    if (now.submodel?.columns !== before.submodel?.columns) {
       // the first step, like all of them, starts from the model that is shown here
       const differences = (now.submodel?.step ?? 0) < 2 ? now.submodel?.differences : null;
       this.#editStatuses = differences ? new DiffStatuses(differences.statuses(0)) : null;
       this.#showSubmodel(now.submodel);
       if (action.type === "undo" || action.type === "redo") this.#kernel.restore(now.submodel);
-    }
+    } else if (differs("submodel")) showVerdicts(this.#pane, now.submodel);
     if (differs("outcome")) announce(now.outcome);
     if (differs("overlay")) {
       this.#fitOverlay();

@@ -10,7 +10,7 @@ import { PairData } from "../protocol/diff.ts";
 import { type Extraction, failure, type GraphHost } from "../protocol/host.ts";
 import type { EditRequest } from "../protocol/wire.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Boundary, Dispatch, Submodel } from "../scene/state.ts";
+import type { Boundary, Submodel } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { fillings, settle } from "../ui/dom.ts";
 import { type OnProgress, Task } from "../ui/task.ts";
@@ -33,33 +33,19 @@ async function borderOf(host: GraphHost, targets: readonly Target[], round: Abor
   return { inputs: reply.inputs, outputs: reply.outputs };
 }
 
-async function submodelOf(reply: Extraction, boundary: Boundary, origin: Submodel["origin"]): Promise<Submodel> {
-  const { name, code, file, steps = [], step = 0, redo = false } = reply;
-  const columns = new Columns(await unpack(reply.columns));
-  const differences = reply.differences === undefined ? null : new PairData(await unpack(reply.differences));
-  return { columns, boundary, name, code, file, origin, steps, step, redo, differences };
-}
-
-function shows(dispatch: Dispatch, { message }: Extraction, submodel: Submodel): () => void {
-  return () => {
-    dispatch({ type: "extracted", submodel });
-    dispatch({ type: "finished", outcome: message, isAlarm: submodel.steps.some(({ sign }) => sign === "✗") });
-  };
-}
+const BUSY: Readonly<Record<string, string>> = { simplify: "Simplifying the model…", verify: "Proving edits…" };
+type Ask = (round: AbortSignal, progress: OnProgress) => Promise<() => void>;
 
 /** Returns what runs tasks one after the other; `ask` asks the kernel, and returns a function that applies the reply. */
-function createQueue(host: GraphHost, dispatch: Dispatch, task: Task, fail: (error: unknown) => void) {
+function createQueue({ host, dispatch }: ViewContext, task: Task, fail: (error: unknown) => void) {
   const queue: (() => void)[] = [];
-  return (
-    start: { readonly busy: string; readonly done?: number },
-    ask: (round: AbortSignal, progress: OnProgress) => Promise<() => void>,
-  ): void => {
-    if (!host.live) {
-      dispatch({ type: "error", error: { message: host.reason, advice: "" } });
-      return;
-    }
-    dispatch({ type: "error", error: null });
+  let isProving: boolean | undefined;
+  return (start: { readonly busy: string; readonly done?: number }, ask: Ask, isProof?: boolean): void => {
+    dispatch({ type: "error", error: host.live ? null : { message: host.reason, advice: "" } });
+    if (!host.live) return;
+    if (isProving && isProof === false && task.busy) task.cancel(); // an edit does not wait for a proof
     const begin = (): void => {
+      isProving = isProof;
       dispatch({ type: "busy", ...start });
       void task.run(ask, {
         progress: (done, message) => dispatch({ type: "busy", busy: message, ...(done !== null && { done }) }),
@@ -76,23 +62,68 @@ function createQueue(host: GraphHost, dispatch: Dispatch, task: Task, fail: (err
   };
 }
 
-export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
+/** Returns what shows a model that the kernel made, or the proofs of the edits that are shown. */
+async function show(
+  { state, dispatch }: ViewContext,
+  reply: Extraction,
+  origin: Submodel["origin"],
+  boundary: Boundary,
+) {
+  const { message, name, code, file, steps = [], step = 0, redo = false, columns: data, differences } = reply;
+  const isAlarm = steps.some(({ sign }) => sign === "✗");
+  const former = state().submodel;
+  const submodel = {
+    ...(former as Submodel),
+    ...{ boundary, name, code, file, origin, steps, step, redo },
+    ...(data && {
+      columns: new Columns(await unpack(data)),
+      differences: differences ? new PairData(await unpack(differences)) : null,
+    }),
+  };
+  return (): void => {
+    if (data || former) dispatch({ type: "extracted", submodel }); // else the pane was closed during the proof
+    dispatch({ type: "finished", outcome: message, isAlarm });
+  };
+}
+
+/** Returns what shows an error, and lights the node that it names. */
+function createFail({ columns, dispatch }: ViewContext) {
+  return (error: unknown): void => {
+    dispatch({ type: "error", error: failure(error) });
+    const name = error instanceof KernelError ? error.node : "";
+    const target = columns.find(name, "node") ?? columns.find(name, "tensor");
+    if (target === undefined) return;
+    dispatch({ type: "search", text: quote(name), hits: [target] });
+    dispatch({ type: "reveal", target });
+  };
+}
+
+export function createKernelActions(view: ViewContext) {
+  const { columns, host, state, dispatch, announce, signal } = view;
   const task = new Task(signal);
   const planning = fillings(signal);
   const coloring = fillings(signal);
   /** the model has been measured */
   let isTimed = false;
-  const fail = (error: unknown): void => {
-    dispatch({ type: "error", error: failure(error) });
-    const name = error instanceof KernelError ? error.node : "";
-    const target = columns.find(name, "node") ?? columns.find(name, "tensor");
-    if (target === undefined) return;
-    dispatch({ type: "search", text: quote(name), hits: [target] }); // which lights it
-    dispatch({ type: "reveal", target });
-  };
+  const fail = createFail(view);
   const finish = (outcome: string, isAlarm = false): void => dispatch({ type: "finished", outcome, isAlarm });
+  const run = createQueue(view, task, fail);
 
-  const run = createQueue(host, dispatch, task, fail);
+  /** Edits the model, and shows the result beside it; what is not proved then is proved while nothing else runs. */
+  const edit = (request: EditRequest): void => {
+    const isProof = request.edit === "verify";
+    const ask: Ask = async (round, progress) => {
+      const asked = host.edit?.(request, progress, round);
+      const reply = await (asked ?? Promise.reject<Extraction>(new Error(host.reason)));
+      const apply = await show(view, reply, request.edit === "simplify" ? "simplify" : "edit", state().boundary);
+      return () => {
+        apply();
+        const { steps = [], step = 0 } = reply;
+        if (!isProof && steps.some(({ sign }) => sign === "?")) edit({ edit: "verify", step });
+      };
+    };
+    run({ busy: BUSY[request.edit] ?? "Editing the model…" }, ask, isProof);
+  };
 
   /** @param isRestored from an earlier session; the kernel may no longer have these numbers */
   const color = (by: string, isRestored = false): void => {
@@ -118,19 +149,10 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
       run({ busy: "Extracting the submodel…" }, async (round) => {
         const boundary = targets === undefined ? boundaryNow : await borderOf(host, targets, round);
         const { inputs, outputs } = namesOf(columns, boundary);
-        const reply = await host.extract(inputs, outputs, round);
-        return shows(dispatch, reply, await submodelOf(reply, boundary, "extract"));
+        return show(view, await host.extract(inputs, outputs, round), "extract", boundary);
       });
     },
-    /** Edits the model, and shows the result beside it. */
-    edit(request: EditRequest): void {
-      const origin = request.edit === "simplify" ? "simplify" : "edit";
-      run({ busy: origin === "edit" ? "Editing the model…" : "Simplifying the model…" }, async (round, progress) => {
-        const reply = await (host.edit?.(request, progress, round) ??
-          Promise.reject<Extraction>(new Error(host.reason)));
-        return shows(dispatch, reply, await submodelOf(reply, state().boundary, origin));
-      });
-    },
+    edit,
     /** Gives the kernel the submodel that is shown again after an undo, or none. */
     restore(submodel: Submodel | null): void {
       if (submodel !== null && submodel.origin !== "extract") return; // the kernel keeps the edits: "Undo" beside them takes one back

@@ -1,6 +1,6 @@
 /** The pane beside the graph, above the model that was made of it: its name, its edits, and what to do with it. */
 
-import type { SaveReply } from "../protocol/wire.ts";
+import type { SaveReply, StepEntry } from "../protocol/wire.ts";
 import { bytes, countOf } from "../scene/formatting.ts";
 import type { Submodel } from "../scene/state.ts";
 import { button, copyButton, el, elide } from "../ui/dom.ts";
@@ -37,10 +37,8 @@ export function paneParts(
   saveBar.update(reason);
   const { nodes, nbytes } = submodel.columns.meta;
   const title = `In the kernel: ${countOf(nodes, "node")}, ${bytes(nbytes)}`;
-  const travel = (edit: "undo" | "redo", text: string, hint: string, hidden: boolean): HTMLElement => {
-    const press = (): void => dispatch({ type: "edit", request: { edit } });
-    return button(text, press, signal, { title: hint, hidden });
-  };
+  const travel = (edit: "undo" | "redo", text: string, title: string, hidden: boolean): HTMLElement =>
+    button(text, () => dispatch({ type: "edit", request: { edit } }), signal, { title, hidden });
   const { steps, redo, origin } = submodel;
   const travels = [
     travel("undo", "Undo edit", "Take the last edit back", steps.length === 0),
@@ -61,32 +59,34 @@ export function paneParts(
   ];
 }
 
+/** Updates what proves each edit in the list. */
+export function showVerdicts(pane: HTMLElement, submodel: Submodel | null): void {
+  const rows = pane.querySelectorAll<HTMLElement>(".onnx-nb-edits li");
+  submodel?.steps.forEach((step, at) => {
+    const [sign, words] = rows[at].children;
+    sign?.replaceWith(signOf(step));
+    words?.lastChild?.replaceWith(verdictOf(step));
+  });
+}
+
+const signOf = ({ sign }: StepEntry): HTMLElement => el(`i${TONES[sign] ?? ""}`, sign);
+const verdictOf = ({ verdict }: StepEntry): HTMLElement => el("span.onnx-nb-dim", ` ${elide(verdict, 240)}`);
+
 /** Creates the list of edits: what proves each one, and a button that undoes it; and the marks in both graphs. */
-function createSteps(
-  { dispatch }: ViewContext,
-  { steps, step, differences }: Submodel,
-  signal: AbortSignal,
-): HTMLElement {
-  const rows = steps.map(({ sign, text, verdict }, at) => {
+function createSteps({ dispatch }: ViewContext, submodel: Submodel, signal: AbortSignal): HTMLElement {
+  const { steps, step, differences } = submodel;
+  const rows = steps.map((entry, at) => {
     const undo = (): void => dispatch({ type: "edit", request: { edit: "undo", step: at + 1 } });
     const isShown = step === at + 1;
     const show = (): void => dispatch({ type: "edit", request: { edit: "show", step: isShown ? 0 : at + 1 } });
-    const toggle = { class: "onnx-nb-link", title: isShown ? "Show all steps" : SHOW, "aria-pressed": isShown };
-    return el(
-      "li",
-      el(`i${TONES[sign] ?? ""}`, sign),
-      el("span", button(elide(text, 120), show, signal, toggle), el("span.onnx-nb-dim", ` ${elide(verdict, 240)}`)),
-      button("Undo", undo, signal, { class: "onnx-nb-small", "aria-label": `Undo step ${at + 1}`, title: UNDO }),
-    );
+    const hint = isShown ? "Show all steps" : "Show only what this step changed";
+    const toggle = { class: "onnx-nb-link", title: hint, "aria-pressed": isShown };
+    const title = "Take it back, if no later edit needs it";
+    const undoing = { class: "onnx-nb-small", "aria-label": `Undo step ${at + 1}`, title };
+    const words = el("span", button(elide(entry.text, 120), show, signal, toggle), verdictOf(entry));
+    return el("li", signOf(entry), words, button("Undo", undo, signal, undoing));
   });
-  const none = el("li.onnx-nb-dim", "No edits: this is the model as it was.");
-  return el(
-    "section.onnx-nb-edits",
-    { "aria-label": "Edits" },
-    el("ol", ...(rows.length > 0 ? rows : [none])),
-    differences && statusLabels(differences.counts),
-  );
+  const list = el("ol", ...(rows.length > 0 ? rows : [el("li.onnx-nb-dim", "No edits: this is the model as it was.")]));
+  const marks = differences && statusLabels(differences.counts);
+  return el("section.onnx-nb-edits", { "aria-label": "Edits" }, list, marks);
 }
-
-const SHOW = "Show only what this step changed";
-const UNDO = "Take this edit back, if no later one needs it";

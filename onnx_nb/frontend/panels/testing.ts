@@ -91,7 +91,8 @@ export class FakeHost implements GraphHost {
   readonly plans: [inputs: string[], outputs: string[]][] = [];
   readonly extractions: [inputs: string[], outputs: string[], signal: AbortSignal][] = [];
   reply: Partial<Plan> = {};
-  answer: () => Promise<Extraction> = () => Promise.reject(new Error("nothing to extract"));
+  answer: (request?: EditRequest, signal?: AbortSignal) => Promise<Extraction> = () =>
+    Promise.reject(new Error("nothing to extract"));
   inspection: Inspection = { rows: [], attributes: [], documentation: "", source: "" };
 
   plan(inputs: string[], outputs: string[]): Promise<Plan> {
@@ -116,9 +117,9 @@ export class FakeHost implements GraphHost {
   readonly edits: EditRequest[] = [];
   readonly saves: [path: string, replace: boolean][] = [];
 
-  edit(request: EditRequest): Promise<Extraction> {
+  edit(request: EditRequest, _progress?: unknown, signal?: AbortSignal): Promise<Extraction> {
     this.edits.push(request);
-    return this.answer();
+    return this.answer(request, signal);
   }
 
   async save(path: string, replace: boolean): Promise<SaveReply> {

@@ -50,8 +50,8 @@ export interface Bookmark {
 }
 
 export interface Extraction extends EditReply {
-  /** packed columns of the submodel, and differences from the model that was edited */
-  readonly columns: Uint8Array;
+  /** packed columns of the submodel, unless it is as it was, and differences from the model that was edited */
+  readonly columns?: Uint8Array;
   readonly differences?: Uint8Array;
 }
 

@@ -83,8 +83,8 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
 }
 
 function extractionOf({ value, buffers: [columns, differences] }: Reply<"extract" | "edit">): Extraction {
-  if (columns === undefined) throw new Error("the kernel sent no model");
-  return { ...value, columns: bytesOf(columns), ...(differences && { differences: bytesOf(differences) }) };
+  const model = columns && { columns: bytesOf(columns) };
+  return { ...value, ...model, ...(differences && { differences: bytesOf(differences) }) };
 }
 
 /** Reads numbers for coloring, as sent by the kernel. */

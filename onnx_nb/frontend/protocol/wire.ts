@@ -46,7 +46,7 @@ export interface BoundaryRequest {
 
 /** An edit of the model; what is shown then is the model with all edits so far. */
 export interface EditRequest {
-  /** a verb of `Edit`, shape, or show; or simplify, which begins from the model as it is */
+  /** a verb of `Edit`, shape, show, or verify; or simplify, which begins from the model as it is */
   readonly edit: string;
   readonly kind?: string;
   readonly id?: number;

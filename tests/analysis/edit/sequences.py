@@ -90,6 +90,15 @@ def attempt(e: Edit, random: np.random.Generator, folder: Path) -> None:
     verbs[int(random.integers(len(verbs)))]()
 
 
+def assert_types(e: Edit, number: int) -> None:
+    """Compare the types that edits handed on with those that are inferred from the file."""
+    graph, fresh = Graph.of(e.model), Graph.of(onnx_nb.load(e.model.to_proto()))
+    assert graph.value_names == fresh.value_names, number
+    for value, name in enumerate(fresh.value_names):
+        found, expected = graph.type_of(value), fresh.type_of(value)
+        assert found == expected, f"{number}: {name} is {found}, not {expected}: {e.code}"
+
+
 def check(number: int, folder: Path, length: int = 8) -> Counter[str]:
     """Run a sequence, raise `AssertionError` if it breaks a promise, and count what was done and refused."""
     random = np.random.default_rng(number)
@@ -109,6 +118,8 @@ def check(number: int, folder: Path, length: int = 8) -> Counter[str]:
             counts["refused"] += 1
             state_now = e.model.to_proto().SerializeToString(deterministic=True)
             assert state_now == state, number
+        if random.random() < 0.7:  # the other times, the types wait for the next step
+            assert_types(e, number)
     onnx.checker.check_model(e.model.to_proto(), full_check=True)
     scope: dict[str, Any] = {"model": model}
     code = e.code
