@@ -17,6 +17,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["Ctrl+C", "copy the names of all that is selected"],
   ["right click · Menu, Shift+F10", "all that can be done with it; with Shift the menu of the browser"],
   ["double click, Enter, e", "expand or collapse the scope; the shape of an input, to change it"],
+  ["Space", "look into a closed scope, under the pointer or selected; again or Esc to close it"],
   ["Shift+E  Shift+C", "expand all, collapse all"],
   ["drag · Ctrl+wheel · pinch", "move · zoom"],
   ["wheel", "zoom, once the graph has been clicked"],
@@ -99,15 +100,14 @@ export function listenKeys(
       announce("Nothing further that way");
       return;
     }
+    dispatch({ type: "hover", target: null }); // the pointer rests somewhere else
     if (add) dispatch({ type: "selectAll", targets: [target], add });
     else dispatch({ type: "select", target });
     viewport.show(target);
   };
   const toggleSelection = (): void => {
     const { selection } = state();
-    if (selection === null) return;
-    const scope =
-      selection.kind === "scope" ? selection.id : selection.kind === "node" ? columns.nodeBody[selection.id] : -1;
+    const scope = selection === null ? -1 : columns.scopeAt(selection);
     if (scope >= 0) dispatch({ type: "toggle", scope });
   };
 
@@ -137,6 +137,9 @@ export function listenKeys(
       else if (targets.length === 0) announce("Nothing is selected");
       else dispatch({ type: "fit", targets });
     },
+    " ": () => {
+      if (!viewport.dismiss() && !viewport.peek()) announce("Select a closed scope to look into it");
+    },
     b: () => dispatch({ type: "bookmark" }),
     v: () => dispatch({ type: "gathering", gathering: !state().gathering }),
     s: () => toolbar.save(),
@@ -153,7 +156,7 @@ export function listenKeys(
     ArrowLeft: () => step("left", false),
     ArrowRight: () => step("right", false),
     Escape: () => {
-      if (!help.close() && !viewport.cancel()) dispatch({ type: "select", target: null });
+      if (!help.close() && !viewport.dismiss() && !viewport.cancel()) dispatch({ type: "select", target: null });
     },
   };
   /** With Ctrl or Command; false leaves a key to the page. */
@@ -189,7 +192,7 @@ export function listenKeys(
       return;
     }
     if (from.closest("button, a, summary") !== null && (event.key === "Enter" || event.key === " ")) return;
-    if (side.some((panel) => panel.contains(from)) && event.key.startsWith("Arrow")) return; // it scrolls
+    if (side.some((panel) => panel.contains(from)) && /^Arrow| /.test(event.key)) return; // it scrolls
     const isMenuKey = event.key === "F10" && event.shiftKey;
     const act = keys[isMenuKey ? "ContextMenu" : event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (act === undefined) return;

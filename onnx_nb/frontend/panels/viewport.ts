@@ -20,9 +20,11 @@ import { el, elide, on, onAbort, onResize, placeTooltip } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
 import { savePicture, snapshot } from "./export.ts";
+import { createHints } from "./hints.ts";
 import { createMinimap, type Minimap } from "./minimap.ts";
 import { isStill, MOTION, motionBetween } from "./motion.ts";
 import { createPainter, type Painter } from "./painter.ts";
+import { createPeek } from "./peek.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
 import { createSceneLoader, type Proportions, type SceneLoader } from "./sceneloader.ts";
 import { describe, factsOf, type ViewContext } from "./viewcontext.ts";
@@ -59,6 +61,8 @@ const REACH = 6;
 const NARROW = 760;
 /** Pixels by which an untouched view must change its size before the open scopes are chosen again. */
 const NOTICED_PX = 12;
+/** Boxes, and wires, among which one is looked for that a note can explain. */
+const MAX_HINTED = 200;
 /** Milliseconds that the hint about the wheel is shown. */
 const HINT_MS = 1100;
 
@@ -78,6 +82,8 @@ export class Viewport {
   readonly #loader: SceneLoader;
   readonly #map = el("canvas.onnx-nb-map", { "aria-hidden": "true" });
   readonly #minimap: Minimap;
+  readonly #peek: ReturnType<typeof createPeek>;
+  readonly #hints: ReturnType<typeof createHints>;
   #theme: Theme | null = null;
   /** the theme was not read yet, or outside the page, where nothing has a color */
   #needsStyle = true;
@@ -102,7 +108,7 @@ export class Viewport {
     this.#options = options;
     const { columns, dispatch, signal } = view;
     const onLook = (): void => {
-      this.#tooltip.hidden = true;
+      this.dismiss();
       options.onLook();
     };
     const [redraw, onMove] = [() => this.#painter.redraw(), () => this.#painter.onMove()];
@@ -126,7 +132,9 @@ export class Viewport {
     });
     const rubberBand = el("div.onnx-nb-rubberband", { hidden: true });
     this.element = el("div.onnx-nb-viewport", this.#canvas, rubberBand, this.#map, this.#tooltip, this.#hint);
-    this.element.append(this.#loader.element);
+    this.#peek = createPeek(view);
+    this.#hints = createHints(view.host, signal);
+    this.element.append(this.#hints.element, this.#loader.element, this.#peek.element);
     const painterEvents = {
       picture: () => this.#pictureNow(),
       onResize: () => this.resize(),
@@ -151,9 +159,13 @@ export class Viewport {
       this.#options.onRestyle();
     };
     watchTheme(this.#root, restyle, signal);
-    on(this.#root, "keydown", signal, () => {
-      this.#tooltip.hidden = true;
-    });
+    on(this.#root, "keydown", signal, ({ key }) => key === " " || this.dismiss());
+    on(
+      this.#root,
+      "pointerdown",
+      signal,
+      ({ target }) => this.#peek.element.contains(target as Node) || this.dismiss(),
+    );
     document.fonts?.addEventListener("loadingdone", restyle, { signal });
     onResize([this.element, this.#root], signal, () => this.resize());
     const visible = (): void => {
@@ -195,12 +207,13 @@ export class Viewport {
 
   update(next: State): void {
     if (next !== this.#shownState) this.#marks = null;
+    if (next.submodel?.origin === "extract") this.#hints.end();
     this.#shownState = next;
     this.#painter.redraw();
   }
 
   #adopt(scene: Scene, anchor: number | null): void {
-    this.#tooltip.hidden = true;
+    this.dismiss();
     const [before, from] = [this.scene, this.#control.camera];
     this.scene = scene;
     this.#index = new HitIndex(scene, this.#loader.measure);
@@ -270,13 +283,13 @@ export class Viewport {
   }
 
   #picture(): Picture | null {
-    const { columns } = this.#view;
     const statuses = this.#options.statuses();
     const [scene, index, theme] = [this.scene, this.#index, this.#theme];
     if (scene === null || index === null || theme === null) return null;
     const state = this.#view.state();
-    this.#marks ??= marksOf(scene, columns, state, this.#faults);
     const { measure } = this.#loader;
+    const columns = this.#loader.columns();
+    this.#marks ??= marksOf(scene, columns, state, this.#faults);
     return { scene, columns, index, marks: this.#marks, theme, measure, overlay: state.overlay, statuses };
   }
 
@@ -290,6 +303,7 @@ export class Viewport {
     if (scene === null || index === null) return;
     const { camera, view } = this.#control;
     this.#minimap.update(scene, index, theme, camera, view);
+    if (!this.#hints.element.hidden) this.#placeHints(scene);
     this.#control.scheduleReport();
     if (this.#requestTime === null || this.busy) return;
     const from = this.#requestTime;
@@ -301,6 +315,24 @@ export class Viewport {
       if (!this.#view.signal.aborted)
         performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
     });
+  }
+
+  #placeHints(scene: Scene): void {
+    const { camera, view } = this.#control;
+    const { kind, x, y, w, h } = scene.boxes;
+    const first = (count: number, pointOf: (at: number) => cameras.Point | null): cameras.Point | undefined => {
+      for (let at = 0; at < Math.min(count, MAX_HINTED); at++) {
+        const point = pointOf(at);
+        const place = point && cameras.toScreen(camera, point.x, point.y);
+        if (place !== null && place.x > 0 && place.y > 0 && place.x < view.w && place.y < view.h) return place;
+      }
+      return undefined;
+    };
+    const right = (box: number) => (kind[box] === BOX.SCOPE ? { x: x[box] + w[box], y: y[box] + h[box] / 2 } : null);
+    this.#hints.place(
+      first(scene.boxes.count, right),
+      first(scene.edges.count, (edge) => middle(scene, edge)),
+    );
   }
 
   /** Returns the picture for the notebook. */
@@ -445,7 +477,7 @@ export class Viewport {
   }
 
   #glide(to: cameras.Camera): void {
-    this.#tooltip.hidden = true;
+    this.dismiss();
     this.#control.glide(to);
   }
 
@@ -509,8 +541,32 @@ export class Viewport {
 
   /** Opens the menu of a target, by default where it is drawn, or else in a corner of the view. */
   openMenu(target: Target, at = this.locate(target) ?? this.#inWindow(0, 0)): void {
-    this.#tooltip.hidden = true;
+    this.dismiss();
     this.#options.onMenu(target, at);
+  }
+
+  /** Shows the inside of a closed scope, under the pointer or else selected; false if there is none. */
+  peek(): boolean {
+    const [{ hover, selection }, { camera, view }] = [this.#view.state(), this.#control];
+    const picture = this.#picture();
+    if (picture === null) return false;
+    const { boxes } = picture.scene;
+    for (const target of [hover, selection]) {
+      const box = target === null ? -1 : boxOf(picture.scene, picture.columns, target);
+      if (boxes.kind[box] !== BOX.SCOPE || target?.kind === "tensor") continue;
+      const { x, y } = cameras.toScreen(camera, boxes.x[box] + boxes.w[box], boxes.y[box]);
+      this.#peek.show(boxes.id[box], picture, { x: x - 6, y: y - 18 }, view);
+      return true;
+    }
+    return false;
+  }
+
+  /** Hides the tooltip and the inside of a scope; false if the latter was not shown. */
+  dismiss(): boolean {
+    const { element } = this.#peek;
+    const isOpen = !element.hidden;
+    this.#tooltip.hidden = element.hidden = true;
+    return isOpen;
   }
 
   #inWindow(x: number, y: number): cameras.Point {

@@ -18,6 +18,7 @@ import { drawPins } from "./pins.ts";
 import type { SvgPen } from "./svg.ts";
 import { labelColor, type Theme } from "./theme.ts";
 import { enlargement, TITLE_ONLY, Titles } from "./titles.ts";
+import { isPlumbing, widthsOf } from "./wires.ts";
 
 export interface Picture {
   readonly scene: Scene;
@@ -146,8 +147,13 @@ function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
 function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void {
   const { scene, columns, theme, marks, overlay } = picture;
   const { edges } = scene;
-  const plainEdges: number[] = [];
-  const dashedEdges: number[] = [];
+  /** the plain ones by their width; dashed ones by its negative, shape arithmetic by 0 */
+  const plainEdges = new Map<number, number[]>();
+  const widths = widthsOf(columns);
+  const add = (edge: number): void => {
+    const width = stroke(widths[edges.value[edge]], k);
+    append(plainEdges, isPlumbing(scene, columns, edge) ? 0 : edges.outerScope[edge] === 1 ? -width : width, edge);
+  };
   const emphasis: [edge: number, how: number][] = [];
   const bundles = new Map<number, number[]>();
   const isCrowded = list.length > 20_000;
@@ -160,29 +166,27 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
     if (how !== EDGE.PLAIN) emphasis.push([edge, how]);
     else if (extent(scene, edge) * k < (isCrowded ? 3 * SPECK : SPECK)) continue;
     else if (edges.bundle[edge] >= 0) append(bundles, edges.bundle[edge], edge);
-    else if (edges.outerScope[edge] === 1) dashedEdges.push(edge);
-    else plainEdges.push(edge);
+    else add(edge);
   }
   const bands: Band[] = [];
   for (const bundle of bundles.values()) {
     const parts = bandsOf(scene, bundle, k);
     bands.push(...parts.bands);
-    for (const edge of parts.lines) (edges.outerScope[edge] === 1 ? dashedEdges : plainEdges).push(edge);
+    parts.lines.forEach(add);
   }
   drawBands(ctx, picture, bands, k);
   ctx.strokeStyle = theme.edge;
-  ctx.lineWidth = stroke(1.3, k);
-  if (k < 0.25) ctx.globalAlpha = 0.75;
-  strokeEdges(ctx, scene, plainEdges, k);
-  ctx.setLineDash([4, 4]);
-  strokeEdges(ctx, scene, dashedEdges, k);
-  ctx.setLineDash([]);
-  ctx.globalAlpha = 1;
+  for (const [width, group] of plainEdges) {
+    ctx.lineWidth = Math.abs(width) || stroke(1, k);
+    ctx.globalAlpha = (k < 0.25 ? 0.75 : 1) * (width === 0 ? 0.6 : 1);
+    ctx.setLineDash(width === 0 ? [2, 3] : width < 0 ? [4, 4] : []);
+    strokeEdges(ctx, scene, group, k);
+  }
 
   for (const [edge, how] of emphasis.sort(([, a], [, b]) => a - b)) {
     const missing = how === EDGE.MISSING;
     ctx.strokeStyle = edgeInk(picture, edges.value[edge], how);
-    ctx.lineWidth = stroke(how === EDGE.LIT ? 2.6 : missing ? 2 : 1.6, k);
+    ctx.lineWidth = stroke(Math.max(how === EDGE.LIT ? 2.6 : missing ? 2 : 1.6, widths[edges.value[edge]]), k);
     ctx.globalAlpha = how === EDGE.REDUNDANT || how === EDGE.HOVER ? 0.7 : 1;
     ctx.setLineDash(missing || how === EDGE.REDUNDANT ? [5, 4] : edges.outerScope[edge] === 1 ? [4, 4] : []);
     strokeEdges(ctx, scene, [edge], k);
