@@ -105,7 +105,7 @@ function verbsOf(view: ViewContext, target: Target): Entry[] {
   const { kind, id } = target;
   const verb = (text: string, title: string, act: () => void): Entry => ({ text, title, act });
   const { open, boundary } = state();
-  const scope = columns.scopeAt(target);
+  const scope = kind === "scope" ? id : kind === "node" ? columns.nodeBody[id] : -1;
   const canExtract = host.live && host.canExtract !== false;
   const flows = kind === "tensor" && !columns.isConstant(id) && columns.valueNameOf(id) !== "";
   const end = (type: "input" | "output"): Entry => {

@@ -94,20 +94,23 @@ export function listenKeys(
     else if (value === null) announce("Select a tensor first: click an arrow, or press Shift with an arrow key");
     else dispatch({ type, value });
   };
-  const step = (direction: ArrowStep, tensors: boolean, add = false): void => {
-    const target = viewport.neighbor(direction, tensors);
+  /** Goes where an arrow key points. */
+  const step = (event: KeyboardEvent): void => {
+    const target = viewport.neighbor(event.key.slice(5).toLowerCase() as ArrowStep, event.shiftKey);
     if (target === null) {
       announce("Nothing further that way");
       return;
     }
     dispatch({ type: "hover", target: null }); // the pointer rests somewhere else
-    if (add) dispatch({ type: "selectAll", targets: [target], add });
+    if (event.ctrlKey || event.metaKey) dispatch({ type: "selectAll", targets: [target], add: true });
     else dispatch({ type: "select", target });
     viewport.show(target);
   };
   const toggleSelection = (): void => {
     const { selection } = state();
-    const scope = selection === null ? -1 : columns.scopeAt(selection);
+    if (selection === null) return;
+    const scope =
+      selection.kind === "scope" ? selection.id : selection.kind === "node" ? columns.nodeBody[selection.id] : -1;
     if (scope >= 0) dispatch({ type: "toggle", scope });
   };
 
@@ -151,10 +154,6 @@ export function listenKeys(
     "-": () => viewport.zoomBy(0.8),
     "−": () => viewport.zoomBy(0.8),
     ContextMenu: openMenu,
-    ArrowUp: (event) => step("up", event.shiftKey),
-    ArrowDown: (event) => step("down", event.shiftKey),
-    ArrowLeft: () => step("left", false),
-    ArrowRight: () => step("right", false),
     Escape: () => {
       if (!help.close() && !viewport.dismiss() && !viewport.cancel()) dispatch({ type: "select", target: null });
     },
@@ -171,10 +170,6 @@ export function listenKeys(
       if (targets.length === 0 || window.getSelection()?.isCollapsed === false) return false;
       return copyNames(view, targets);
     },
-    arrowup: (event) => step("up", event.shiftKey, true),
-    arrowdown: (event) => step("down", event.shiftKey, true),
-    arrowleft: () => step("left", false, true),
-    arrowright: () => step("right", false, true),
   };
   on(root, "keydown", signal, (event) => {
     const from = event.target instanceof HTMLElement ? event.target : null;
@@ -184,8 +179,9 @@ export function listenKeys(
     // keys without Ctrl are ours: the notebook would cut cells or interrupt the kernel
     if (!command && !event.altKey) event.stopPropagation();
     if (event.defaultPrevented || typing || event.altKey) return;
+    const arrow = event.key.startsWith("Arrow") ? step : undefined;
     if (command) {
-      const act = commands[event.key.toLowerCase()];
+      const act: ((event: KeyboardEvent) => unknown) | undefined = arrow ?? commands[event.key.toLowerCase()];
       if (act === undefined || act(event) === false) return;
       event.preventDefault();
       event.stopPropagation();
@@ -194,7 +190,7 @@ export function listenKeys(
     if (from.closest("button, a, summary") !== null && (event.key === "Enter" || event.key === " ")) return;
     if (side.some((panel) => panel.contains(from)) && /^Arrow| /.test(event.key)) return; // it scrolls
     const isMenuKey = event.key === "F10" && event.shiftKey;
-    const act = keys[isMenuKey ? "ContextMenu" : event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    const act = arrow ?? keys[isMenuKey ? "ContextMenu" : event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (act === undefined) return;
     event.preventDefault();
     act(event);

@@ -38,7 +38,6 @@ export function createSceneLoader(
   events: {
     /** `late`: the page was drawn in between; `anchor`: the scope that keeps its place */
     ready(scene: Scene, anchor: number | null, late: boolean): void;
-    /** the current scene is already the wanted one */
     onUnchanged(): void;
     onFailure(error: unknown): void;
     size(): cameras.Size;
@@ -79,9 +78,8 @@ export function createSceneLoader(
     const { open, direction, plumbing } = state();
     const { columnHeight } = layout;
     const ingredients: Ingredients = { open, direction, plumbing, measure: measureNow(), columnHeight };
-    const previousIngredients = lastIngredients;
-    const fields = ["open", "direction", "plumbing", "measure", "columnHeight"] as const;
-    if (previousIngredients !== null && fields.every((field) => previousIngredients[field] === ingredients[field])) {
+    const names = Object.keys(ingredients) as (keyof Ingredients)[];
+    if (names.every((name) => lastIngredients?.[name] === ingredients[name])) {
       scheduler.stop();
       events.onUnchanged();
       afterwards = null;
@@ -98,12 +96,11 @@ export function createSceneLoader(
       afterwards?.();
       afterwards = null;
     };
-    scheduler.run(parts, ready, events.onFailure, previousIngredients === null);
+    scheduler.run(parts, ready, events.onFailure, lastIngredients === null);
   };
   return {
     element: scheduler.element,
     load,
-    /** Returns what is laid out of the graph. */
     columns,
     get busy(): boolean {
       return scheduler.busy;

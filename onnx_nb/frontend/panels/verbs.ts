@@ -21,7 +21,6 @@ const OF_VIEW: readonly Verb[] = [
   { text: "fit", note: "show the whole graph", action: { type: "fit" } },
   { text: "expand all", note: "open all scopes", action: { type: "expandAll" } },
   { text: "collapse all", note: "close all scopes", action: { type: "collapseAll" } },
-  { text: "hide shapes", note: "what computes nothing else; again to show it", action: { type: "plumbing" } },
   { text: "bookmark", note: "keep this view", action: { type: "bookmark" } },
   { text: "save svg", note: "a picture of the whole graph", action: { type: "save", what: "svg" } },
   { text: "save png", note: "a picture of this view", action: { type: "save", what: "png" } },

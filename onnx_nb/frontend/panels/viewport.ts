@@ -14,7 +14,7 @@ import { toSvg } from "../render/svg.ts";
 import { isDrawnDark, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
-import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
+import { BOX, isPill, keepInPlace, type Scene } from "../scene/scene.ts";
 import { type Saving, type State, selectionOf } from "../scene/state.ts";
 import { el, elide, on, onAbort, onResize, placeTooltip } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
@@ -61,8 +61,6 @@ const REACH = 6;
 const NARROW = 760;
 /** Pixels by which an untouched view must change its size before the open scopes are chosen again. */
 const NOTICED_PX = 12;
-/** Boxes, and wires, among which one is looked for that a note can explain. */
-const MAX_HINTED = 200;
 /** Milliseconds that the hint about the wheel is shown. */
 const HINT_MS = 1100;
 
@@ -168,10 +166,7 @@ export class Viewport {
     );
     document.fonts?.addEventListener("loadingdone", restyle, { signal });
     onResize([this.element, this.#root], signal, () => this.resize());
-    const visible = (): void => {
-      if (document.visibilityState === "visible") this.#painter.redraw();
-    };
-    document.addEventListener("visibilitychange", visible, { signal });
+    document.addEventListener("visibilitychange", () => this.#painter.redraw(), { signal });
   }
 
   // ---------------------------------------------------------------- scene
@@ -224,7 +219,7 @@ export class Viewport {
     else if (before !== null) {
       const anchorTarget: Target | null = anchor === null ? this.#inTheMiddle(before) : { kind: "scope", id: anchor };
       if (anchorTarget === null) return;
-      const { dx, dy } = keepInPlace(before, scene, anchorTarget.kind, anchorTarget.id);
+      const { dx, dy } = keepInPlace(before, scene, anchorTarget);
       this.#control.moveTo({ ...from, x: from.x + dx, y: from.y + dy });
     }
     this.#move(this.#moving ?? before, scene, from);
@@ -258,15 +253,12 @@ export class Viewport {
     const { camera, view } = this.#control;
     const center = cameras.toWorld(camera, view.w / 2, view.h / 2);
     const { count, kind, x, y, w, h } = scene.boxes;
-    let nearestBox = -1;
-    let minDistance = Number.POSITIVE_INFINITY;
-    for (let box = 0; box < count; box++) {
-      if (kind[box] !== BOX.NODE && kind[box] !== BOX.SCOPE) continue;
-      const distance = Math.hypot(x[box] + w[box] / 2 - center.x, y[box] + h[box] / 2 - center.y);
-      if (distance >= minDistance) continue;
-      minDistance = distance;
-      nearestBox = box;
-    }
+    const distance = (box: number): number =>
+      Math.hypot(x[box] + w[box] / 2 - center.x, y[box] + h[box] / 2 - center.y);
+    let nearestBox = -1; // whose distance is NaN
+    for (let box = 0; box < count; box++)
+      if ((kind[box] === BOX.NODE || kind[box] === BOX.SCOPE) && !(distance(box) >= distance(nearestBox)))
+        nearestBox = box;
     return nearestBox < 0 ? null : boxTarget(scene, nearestBox);
   }
 
@@ -303,7 +295,7 @@ export class Viewport {
     if (scene === null || index === null) return;
     const { camera, view } = this.#control;
     this.#minimap.update(scene, index, theme, camera, view);
-    if (!this.#hints.element.hidden) this.#placeHints(scene);
+    this.#hints.place(scene, camera);
     this.#control.scheduleReport();
     if (this.#requestTime === null || this.busy) return;
     const from = this.#requestTime;
@@ -315,24 +307,6 @@ export class Viewport {
       if (!this.#view.signal.aborted)
         performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
     });
-  }
-
-  #placeHints(scene: Scene): void {
-    const { camera, view } = this.#control;
-    const { kind, x, y, w, h } = scene.boxes;
-    const first = (count: number, pointOf: (at: number) => cameras.Point | null): cameras.Point | undefined => {
-      for (let at = 0; at < Math.min(count, MAX_HINTED); at++) {
-        const point = pointOf(at);
-        const place = point && cameras.toScreen(camera, point.x, point.y);
-        if (place !== null && place.x > 0 && place.y > 0 && place.x < view.w && place.y < view.h) return place;
-      }
-      return undefined;
-    };
-    const right = (box: number) => (kind[box] === BOX.SCOPE ? { x: x[box] + w[box], y: y[box] + h[box] / 2 } : null);
-    this.#hints.place(
-      first(scene.boxes.count, right),
-      first(scene.edges.count, (edge) => middle(scene, edge)),
-    );
   }
 
   /** Returns the picture for the notebook. */
@@ -412,11 +386,9 @@ export class Viewport {
   /** Shows the whole graph, or the boxes of some targets. */
   fit(targets?: readonly Target[]): void {
     this.#loader.whenReady(() => {
-      if (this.scene === null) return;
-      const rects = (targets ?? []).map((target) => this.#place(target)).filter((rect) => rect !== null);
       const { view } = this.#control;
-      if (targets === undefined) this.#glide(cameras.fitAll(this.scene.bounds, view));
-      else if (rects.length > 0) this.#glide(cameras.fitAll(cameras.boundsOf(rects), view, 48));
+      const bounds = targets === undefined ? this.scene?.bounds : this.#boundsOf(targets);
+      if (bounds !== undefined) this.#glide(cameras.fitAll(bounds, view, targets && 48));
     });
   }
 
@@ -442,26 +414,19 @@ export class Viewport {
   /** The innermost open scope that takes half of the view, in its middle; 0 if there is none. */
   get middleScope(): number {
     const { camera, view } = this.#control;
+    const [at, half] = [cameras.toWorld(camera, view.w / 2, view.h / 2), (view.w * view.h) / camera.k ** 2 / 2];
     const { boxes } = this.scene ?? { boxes: null };
-    const at = cameras.toWorld(camera, view.w / 2, view.h / 2);
-    const half = (view.w * view.h) / camera.k ** 2 / 2;
-    let [scope, least] = [0, Number.POSITIVE_INFINITY];
-    for (let box = 0; boxes !== null && box < boxes.count; box++) {
-      const [dx, dy, w, h] = [at.x - boxes.x[box], at.y - boxes.y[box], boxes.w[box], boxes.h[box]];
-      if (boxes.kind[box] !== BOX.OPEN || dx < 0 || dy < 0 || dx > w || dy > h || w * h >= least || w * h < half)
-        continue;
-      [scope, least] = [boxes.id[box], w * h];
-    }
-    return scope;
+    for (let box = this.#index?.boxAt(at.x, at.y) ?? -1; boxes !== null && box >= 0; box = boxes.parent[box])
+      if (boxes.kind[box] === BOX.OPEN && boxes.w[box] * boxes.h[box] >= half) return boxes.id[box];
+    return 0;
   }
 
   /** Brings targets into view together: moves as little as possible, or fits them where they need more room. */
   frame(targets: readonly Target[]): void {
     this.#loader.whenReady(() => {
-      const rects = targets.map((target) => this.#place(target)).filter((rect) => rect !== null);
-      if (rects.length === 0) return;
       const { camera, view } = this.#control;
-      const bounds = cameras.boundsOf(rects);
+      const bounds = this.#boundsOf(targets);
+      if (bounds === undefined) return;
       const hasRoom = bounds.w * camera.k < view.w && bounds.h * camera.k < view.h;
       this.#glide(hasRoom ? cameras.reveal(camera, bounds, view) : cameras.fitAll(bounds, view, 48));
     });
@@ -494,13 +459,19 @@ export class Viewport {
     this.#control.look({ x: x - view.w / k / 2, y: y - view.h / k / 2, k }, this.scene);
   }
 
+  /** Returns the world rectangle around targets; undefined if none is drawn. */
+  #boundsOf(targets: readonly Target[]): cameras.Rect | undefined {
+    const rects = targets.map((target) => this.#place(target)).filter((rect) => rect !== null);
+    return rects.length === 0 ? undefined : cameras.boundsOf(rects);
+  }
+
   /** Returns the world rectangle of a drawn target. */
   #place(target: Target): cameras.Rect | null {
     const { scene } = this;
     if (scene === null) return null;
     const { kind, x, y, w, h } = scene.boxes;
     const box = boxOf(scene, this.#view.columns, target);
-    const end = box >= 0 && (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+    const end = isPill(kind[box]);
     const [edge] = target.kind === "tensor" && !end ? scene.edgesOf(target.id) : [];
     if (edge !== undefined) {
       const at = middle(scene, edge);
@@ -547,18 +518,17 @@ export class Viewport {
 
   /** Shows the inside of a closed scope, under the pointer or else selected; false if there is none. */
   peek(): boolean {
-    const [{ hover, selection }, { camera, view }] = [this.#view.state(), this.#control];
     const picture = this.#picture();
     if (picture === null) return false;
-    const { boxes } = picture.scene;
-    for (const target of [hover, selection]) {
-      const box = target === null ? -1 : boxOf(picture.scene, picture.columns, target);
-      if (boxes.kind[box] !== BOX.SCOPE || target?.kind === "tensor") continue;
-      const { x, y } = cameras.toScreen(camera, boxes.x[box] + boxes.w[box], boxes.y[box]);
-      this.#peek.show(boxes.id[box], picture, { x: x - 6, y: y - 18 }, view);
-      return true;
-    }
-    return false;
+    const { scene, columns } = picture;
+    const { kind, id, x, y, w } = scene.boxes;
+    const { hover, selection } = this.#view.state();
+    const boxes = [hover, selection].map((target) => (target === null ? -1 : boxOf(scene, columns, target)));
+    const box = boxes.find((candidate) => kind[candidate] === BOX.SCOPE);
+    if (box === undefined) return false;
+    const { camera, view } = this.#control;
+    this.#peek.show(id[box], picture, cameras.toScreen(camera, x[box] + w[box], y[box]), view);
+    return true;
   }
 
   /** Hides the tooltip and the inside of a scope; false if the latter was not shown. */

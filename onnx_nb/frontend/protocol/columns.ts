@@ -256,11 +256,6 @@ export class Columns extends PackedTable<Meta> {
     return rowOf(this.scopeChildren, scope);
   }
 
-  /** Returns the scope that a target is, or that holds the bodies of a node; −1 for others. */
-  scopeAt({ kind, id }: Target): number {
-    return kind === "scope" ? id : kind === "node" ? this.nodeBody[id] : -1;
-  }
-
   /** Returns the node whose bodies a scope shows, or that calls the function it shows; −1 for other scopes. */
   ownerOf(scope: number): number {
     const kind = this.scopeKind[scope];
@@ -310,14 +305,13 @@ export class Columns extends PackedTable<Meta> {
 
   /** Returns this graph with plumbing drawn as constants are, in the nodes that read it; not what leaves the graph. */
   withoutPlumbing(): Columns {
-    const [nodeFlags, valueFlags] = [this.nodeFlags.slice(), this.valueFlags.slice()];
-    for (let node = 0; node < this.nodeCount; node++) {
+    const valueFlags = this.valueFlags.slice();
+    const nodeFlags = this.nodeFlags.map((flags, node) => {
       const outputs = this.isPlumbing(node) ? this.outputsOf(node).filter((value) => value >= 0) : [];
-      if (outputs.length === 0 || outputs.some((value) => this.isGraphOutput(value) || this.isBodyOutput(value)))
-        continue;
-      nodeFlags[node] |= NODE_FOLDED;
+      if (outputs.some((value) => this.isGraphOutput(value) || this.isBodyOutput(value))) return flags;
       for (const value of outputs) valueFlags[value] |= VALUE_CONSTANT;
-    }
+      return outputs.length === 0 ? flags : flags | NODE_FOLDED;
+    });
     const { meta, arrays } = this;
     return new Columns({ meta, arrays: new Map([...arrays, ["node_flags", nodeFlags], ["value_flags", valueFlags]]) });
   }

@@ -8,7 +8,7 @@ import type { DiffStatus } from "../protocol/diff.ts";
 import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { elide, type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
-import { BOX, type Label, type Scene } from "../scene/scene.ts";
+import { BOX, isPill, type Label, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bundling.ts";
 import { type Camera, type Size, visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
@@ -107,15 +107,11 @@ function stroke(px: number, k: number): number {
   return Math.max(px, 0.6 / k);
 }
 
+type Outline = (box: number) => void;
+type Ink = string | null;
+
 /** Draws shapes as one path: filled, or with a line. */
-function paint(
-  ctx: Pen,
-  boxes: Iterable<number>,
-  outline: (box: number) => void,
-  fill: string | null,
-  line: string | null = null,
-  width = 0,
-): void {
+function paint(ctx: Pen, boxes: Iterable<number>, outline: Outline, fill: Ink, line: Ink = null, width = 0): void {
   ctx.beginPath();
   for (const box of boxes) outline(box);
   if (fill !== null) {
@@ -346,7 +342,7 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
   const colorOf = (box: number): string => {
     const difference = statusOf(picture, box);
     if (difference !== null) return difference.color;
-    if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
+    if (isPill(kind[box])) return theme.text;
     if (picture.statuses != null) return theme.line;
     if (overlay !== null) return paintOf(picture, box)?.fill ?? theme.line;
     if (kind[box] === BOX.SCOPE) return theme.scopes[0];
@@ -397,7 +393,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   const scopes = boxes.filter((box) => kind[box] === BOX.SCOPE);
   paint(ctx, nodes, outline, theme.card);
   paint(ctx, scopes, outline, theme.scopes[0]);
-  const pills = boxes.filter((box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+  const pills = boxes.filter((box) => isPill(kind[box]));
   paint(ctx, pills, outline, theme.text);
   for (const [color, group] of groupBy(boxes, (box) => paintOf(picture, box)?.fill)) paint(ctx, group, outline, color);
   paint(ctx, [...nodes, ...scopes], outline, null, theme.line, hairline);
@@ -467,7 +463,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.font = `600 ${TEXT.pill}px ${theme.font}`;
   ctx.fillStyle = theme.background;
   for (const box of boxes) {
-    if (kind[box] !== BOX.INPUT && kind[box] !== BOX.OUTPUT) continue;
+    if (!isPill(kind[box])) continue;
     const { title, sub } = labels.get(box) as Label;
     const titleWidth = measure(title, TEXT.pill, true);
     const width = sub === "" ? titleWidth : titleWidth + TEXT.gap + measure(sub, TEXT.pill, true);
@@ -634,7 +630,7 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
     }
     const boundaryMark = marks.inputs.has(value) ? "in" : marks.outputs.has(value) ? "out" : "";
     const pill = scene.boxes.kind[scene.boxOf("tensor", value)];
-    const full = nameLabels.has(value) || pill === BOX.INPUT || pill === BOX.OUTPUT ? "" : columns.valueNameOf(value);
+    const full = nameLabels.has(value) || isPill(pill) ? "" : columns.valueNameOf(value);
     const name = full.length > MAX_NAME_LENGTH ? `…${full.slice(1 - MAX_NAME_LENGTH)}` : full;
     nameLabels.add(value);
     const text = missing ? name || full : [boundaryMark, name, scene.edgeLabel(edge)].filter(Boolean).join("  ");
