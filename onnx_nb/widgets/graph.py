@@ -495,13 +495,11 @@ _BOOKMARK: Final[Mapping[str, Any]] = {
         lambda value: value is None or (isinstance(value, Mapping) and {"kind", "name"} <= set(value)),
     ),
 }
-_FLAG: Final[_Kind] = ("True or False", lambda value: isinstance(value, bool))
 _VIEW: Final[Mapping[str, Any]] = {
     "open": [_TEXT],
     "camera": _CAMERA,
     "column_height": _number("a number, 0 or more", 0),
-    "brief": _FLAG,
-    "plumbing": _FLAG,
+    **dict.fromkeys(("brief", "plumbing"), ("True or False", lambda value: isinstance(value, bool))),
     "search": _TEXT,
     "color": ("a str or None", lambda value: isinstance(value, str | None)),
     "bookmarks": [_BOOKMARK],

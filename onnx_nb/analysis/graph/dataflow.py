@@ -248,10 +248,8 @@ Vertex = TypeVar("Vertex", int, tuple[str, str, str])
 
 def shape_nodes(graph: Graph) -> NDArray[np.bool_]:
     """Return whether each node computes with nothing but shapes of tensors and constants; none with a body does."""
-    of_shape = names_where("of_shape")
-    flags = np.asarray([name in of_shape for name, _ in graph.operators], bool)[graph.op_index]
-    value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
-    reader = graph.consumer_node[~graph.constant_values[value]]
+    flags = np.asarray([name in names_where("of_shape") for name, _ in graph.operators], bool)[graph.op_index]
+    reader = graph.consumer_node[np.repeat(~graph.constant_values, np.diff(graph.consumer_ptr))]
     waiting = np.bincount(reader, minlength=graph.node_count).tolist()
     done = np.flatnonzero(flags).tolist()
     for node in done:

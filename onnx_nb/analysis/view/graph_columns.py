@@ -129,9 +129,8 @@ def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any
 
 
 def _node_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, NDArray[Any]]:
-    flags = np.where(graph.folded, FOLDED, 0).astype(np.uint8)
+    flags = (FOLDED * graph.folded + SHAPES * shape_nodes(graph)).astype(np.uint8)
     flags[graph.structural_problems.nodes] |= FAULTY
-    flags[shape_nodes(graph)] |= SHAPES
     local = {(name, domain) for domain, name, _ in graph.functions}
     calls = np.asarray([key in local for key in graph.operators], bool)
     flags[calls[graph.op_index]] |= CALLS if len(calls) else 0
