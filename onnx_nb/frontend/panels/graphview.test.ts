@@ -355,7 +355,7 @@ describe("a graph view", () => {
     view.apply({ plumbing: false });
     expect(boxes()).toBe(4);
     show();
-    expect(root.textContent, "where there is nothing to hide").not.toContain("Hide shapes");
+    expect(buttonIn(root, "Hide shapes").hidden, "where there is nothing to hide").toBe(true);
   });
 
   it("announces the selection", () => {

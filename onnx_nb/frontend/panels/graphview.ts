@@ -292,7 +292,6 @@ export class GraphView {
     if (differs("plumbing")) {
       this.viewport.rebuild(null);
       report({ plumbing: now.plumbing });
-      announce(`Shape arithmetic is ${now.plumbing ? "shown" : "hidden"}`);
     }
     if (differs("others") || !sameTarget(now.selection, before.selection)) {
       const targets = selectionOf(now);

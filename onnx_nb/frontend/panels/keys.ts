@@ -94,7 +94,6 @@ export function listenKeys(
     else if (value === null) announce("Select a tensor first: click an arrow, or press Shift with an arrow key");
     else dispatch({ type, value });
   };
-  /** Goes where an arrow key points. */
   const step = (event: KeyboardEvent): void => {
     const target = viewport.neighbor(event.key.slice(5).toLowerCase() as ArrowStep, event.shiftKey);
     if (target === null) {

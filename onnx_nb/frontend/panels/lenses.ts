@@ -27,7 +27,7 @@ export function lensAction(name: string): Action | Command {
   return name === CATEGORY ? { type: "overlay", overlay: null } : { type: "color", by: name };
 }
 
-export function createLenses({ columns, host, dispatch, signal }: ViewContext): Panel {
+export function createLenses({ host, dispatch, signal }: ViewContext): Panel {
   const element = el("div.onnx-nb-lenses", { role: "group", "aria-label": "Color by", hidden: !host.overlay });
   const page = host.pageData?.colors;
   const names = page === undefined ? null : new Set([CATEGORY, ...page.own, ...page.captured]);
@@ -46,15 +46,11 @@ export function createLenses({ columns, host, dispatch, signal }: ViewContext): 
     ...others.map((name) => el("option", { value: name }, name)),
   );
   on(select, "change", signal, () => choose(select.value));
-  const hide = button("Hide shapes", () => dispatch({ type: "plumbing" }), signal, {
-    title: "Hide the plumbing: what computes with nothing but shapes",
-  });
-  element.append(select, ...(columns.nodeFlags.some((_, node) => columns.isPlumbing(node)) ? [hide] : []));
+  element.append(select);
   let last: Pick<State, "overlay" | "color" | "error"> | null = null;
   return {
     element,
-    update({ overlay, color, error, plumbing }) {
-      hide.setAttribute("aria-pressed", String(!plumbing));
+    update({ overlay, color, error }) {
       if (last?.overlay?.data === overlay?.data && last?.color === color && last?.error === error) return;
       last = { overlay, color, error };
       const name = overlay === null ? CATEGORY : (color ?? overlay.data.label);
