@@ -95,6 +95,8 @@ class ModelGraph(GraphWidget):
         Height in drawing pixels of the columns into which a long graph is divided; 0 for one column.
     ``brief``
         Whether boxes have one line; initially so where few larger ones would fit.
+    ``plumbing``
+        Whether nodes that compute with nothing but shapes are shown.
     ``search``
         Text in the search bar.
     ``color``
@@ -500,7 +502,7 @@ _VIEW: Final[Mapping[str, Any]] = {
     "open": [_TEXT],
     "camera": _CAMERA,
     "column_height": _number("a number, 0 or more", 0),
-    "brief": ("True or False", lambda value: isinstance(value, bool)),
+    **dict.fromkeys(("brief", "plumbing"), ("True or False", lambda value: isinstance(value, bool))),
     "search": _TEXT,
     "color": ("a str or None", lambda value: isinstance(value, str | None)),
     "bookmarks": [_BOOKMARK],

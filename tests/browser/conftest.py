@@ -70,9 +70,14 @@ def chromium_path(playwright: Playwright) -> str | None:
     return found or (own if Path(own).exists() else None)
 
 
+# a page without an origin has no storage
+NO_HINTS = "try { localStorage.setItem('onnx-nb-hints', 'read'); } catch {}"
+
+
 def be_patient(context: BrowserContext) -> None:
-    """Set long timeouts for the pages of a context, and slow them down if ONNX_NB_SLOW is set."""
+    """Set long timeouts for the pages of a context, and slow them down if ONNX_NB_SLOW is set; show no first hints."""
     context.set_default_timeout(PATIENCE * 1000)
+    context.add_init_script(NO_HINTS)
 
     def throttle(page: Page) -> None:
         context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})

@@ -14,7 +14,7 @@ import onnx_nb
 from onnx_nb.analysis.view.inspection import select
 from tests import models
 from tests.browser.graph import GraphWidget
-from tests.browser.jupyter import await_value
+from tests.browser.jupyter import SCREENSHOTS, await_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -244,6 +244,60 @@ def test_the_view_is_kept_with_the_widget_and_follows_the_kernel(lab: JupyterPag
     again.root.locator(".onnx-nb-bookmark button").first.click()
     again.expect("view.state.open.size > 1")
     assert lab.errors == []
+
+
+def test_a_closed_scope_is_looked_into_and_arithmetic_on_shapes_is_hidden(lab: JupyterPage) -> None:
+    path = models.exported("detr", dynamo=False, small=True)
+    lab.open(lab.server.write("peek.ipynb", f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng")).run_all()
+    graph, keys = GraphWidget(lab.widget("graph")), lab.page.keyboard
+    peek, voice = graph.root.locator(".onnx-nb-peek"), graph.root.locator(".onnx-nb-live").first
+    graph.click("encoder", "scope")
+    look = "[view.viewport.position.camera, view.viewport.scene.boxes.count, root.getBoundingClientRect().top]"
+    before, drawn = graph.call(f"return {look};"), len(graph.drawn)
+    keys.press("Space")
+    expect(peek).to_be_visible()
+    lab.page.screenshot(path=SCREENSHOTS / "peek.png")
+    expect(voice).to_have_text(re.compile("^Inside encoder: [0-9]+ parts"))
+    expect(graph.root.locator(".onnx-nb-canvas")).to_be_focused()
+    assert graph.call(f"return {look};") == before, "neither the graph nor the notebook moves"
+    keys.press("Escape")
+    expect(peek).to_be_hidden()
+    graph.expect_selection("encoder")
+    keys.press("Space")
+    peek.dblclick()
+    expect(peek).to_be_hidden()
+    graph.expect("view.state.open.has(view.columns.find('encoder', 'scope').id)")
+    graph.expect_drawing_after(drawn)
+
+    drawn = len(graph.drawn)
+    count = "view.viewport.scene.boxes.count"
+    boxes = graph.call(f"return {count};")
+    graph.press("Hide shapes")
+    graph.expect_drawing_after(drawn)
+    assert graph.call(f"return {count};") < boxes
+    lab.kernel.expect("g.view['plumbing']", value=False)
+    graph.reveal(next(node.name for node in onnx.load(path).graph.node if node.op_type == "Shape"))
+    lab.kernel.run("g.view = {'plumbing': True}")
+    graph.expect(f"{count} >= args[0]", True, boxes)
+    assert lab.errors == []
+
+
+def test_the_first_graph_says_what_a_click_does_until_something_was_extracted(fresh_lab: JupyterPage) -> None:
+    fresh_lab.page.add_init_script("localStorage.removeItem('onnx-nb-hints')")
+    path = models.exported("bert", dynamo=False, small=True)
+    source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(path)!r})\ng"
+    fresh_lab.open(fresh_lab.server.write("hints.ipynb", source, "onnx_nb.ModelGraph(g.model)")).run_all()
+    graph, later = (GraphWidget(fresh_lab.widget("graph", within=fresh_lab.cell(at))) for at in (0, 1))
+    notes = graph.root.locator(".onnx-nb-note")
+    expect(notes).to_have_text(["double-click opens", "click a wire for its tensor", re.compile("^i · o · x cuts out")])
+    expect(later.root.locator(".onnx-nb-note")).to_have_count(0)
+    graph.root.screenshot(path=SCREENSHOTS / "hints.png")
+    graph.click(graph.scope(is_open=False), "scope")
+    graph.root.get_by_label("Inspector").get_by_role("button", name="Extract").click()
+    fresh_lab.kernel.expect("g.submodel is not None")
+    expect(notes).to_have_count(0)
+    assert fresh_lab.page.evaluate("localStorage.getItem('onnx-nb-hints')") == "read"
+    assert fresh_lab.errors == []
 
 
 def test_fingers_move_zoom_and_select(browser: Browser, tmp_path: Path) -> None:

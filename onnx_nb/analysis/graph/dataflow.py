@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import ExtractionError
 from onnx_nb.analysis.graph.names import DANGLING, GRAPH_INPUT
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.model.model import cached
 
 if TYPE_CHECKING:
@@ -243,6 +244,21 @@ Source = TypeVar("Source")
 Target = TypeVar("Target")
 Vertex = TypeVar("Vertex", int, tuple[str, str, str])
 """A number, or the key of a function."""
+
+
+def shape_nodes(graph: Graph) -> NDArray[np.bool_]:
+    """Return whether each node computes with nothing but shapes of tensors and constants; none with a body does."""
+    flags = np.asarray([name in names_where("of_shape") for name, _ in graph.operators], bool)[graph.op_index]
+    reader = graph.consumer_node[np.repeat(~graph.constant_values, np.diff(graph.consumer_ptr))]
+    waiting = np.bincount(reader, minlength=graph.node_count).tolist()
+    done = np.flatnonzero(flags).tolist()
+    for node in done:
+        for reader in (reader for value in graph.results(node) for reader in graph.consumers(value).tolist()):
+            waiting[reader] -= 1
+            if waiting[reader] == 0 and not flags[reader] and not graph.bodies(reader):
+                flags[reader] = True
+                done.append(reader)
+    return flags
 
 
 def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from onnx_nb.analysis.formatting import plain_text
-from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.graph.dataflow import followers, shape_nodes
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import names_where
@@ -421,18 +421,3 @@ def by_name(names: Iterable[str]) -> dict[str, list[int]]:
 def _chosen(numbers: Sequence[int], subgraphs: Ints, subgraph: int) -> int:
     candidates = [number for number in numbers if subgraphs[number] == subgraph] or numbers
     return candidates[0] if len(candidates) == 1 else -1
-
-
-def shape_nodes(graph: Graph) -> list[bool]:
-    """Return whether each node computes with nothing but shapes of tensors and constants."""
-    flags = [False] * graph.node_count
-    constant = graph.constant_values
-    for subgraph in range(len(graph.subgraphs)):
-        for node in graph.subgraph_order(subgraph).tolist():
-            if graph.op_type(node) in names_where("of_shape"):
-                flags[node] = True
-                continue
-            read = [value for value in graph.node_inputs(node).tolist() if value >= 0 and not constant[value]]
-            makers = [int(graph.producer[value]) for value in read]
-            flags[node] = bool(makers) and all(maker >= 0 and flags[maker] for maker in makers)
-    return flags

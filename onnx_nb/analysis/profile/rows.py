@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.graph.dataflow import shape_nodes
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.profile.mapping import calls_around, shape_nodes
+from onnx_nb.analysis.profile.mapping import calls_around
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS
 from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 

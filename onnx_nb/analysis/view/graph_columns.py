@@ -16,7 +16,7 @@ import onnx.numpy_helper
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import upward
+from onnx_nb.analysis.graph.dataflow import shape_nodes, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.types import ValueType, weight_sizes
 from onnx_nb.analysis.model.model import ModelLike, cached, label_of, load, storage_of
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
-"""Flags of a node: drawn inside its readers; has a problem; calls a local function; differs in a repeat."""
+FOLDED, FAULTY, CALLS, DIFFERS, SHAPES = 1, 2, 4, 8, 16
+"""Flags of a node: drawn inside its readers; problem; call of a function; differs in a repeat; computes only shapes."""
 OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
 """Flags of a value: graph output; weight or result of a folded node; has a problem."""
 
@@ -129,7 +129,7 @@ def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any
 
 
 def _node_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, NDArray[Any]]:
-    flags = np.where(graph.folded, FOLDED, 0).astype(np.uint8)
+    flags = (FOLDED * graph.folded + SHAPES * shape_nodes(graph)).astype(np.uint8)
     flags[graph.structural_problems.nodes] |= FAULTY
     local = {(name, domain) for domain, name, _ in graph.functions}
     calls = np.asarray([key in local for key in graph.operators], bool)

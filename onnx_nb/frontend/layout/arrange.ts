@@ -20,7 +20,7 @@ const MAX_LABELED_READERS = 8;
 
 const NO_ITEMS: readonly undefined[] = [];
 /** Height at which an open scope is set in columns, relative to the columns of the outermost scope. */
-const INNER = 0.65;
+export const INNER = 0.65;
 /** Pixels along the flow below which an inner scope stays in one column. */
 const MIN_FOLD = { down: 420, right: 700 } as const;
 

@@ -390,7 +390,8 @@ class BuiltScene implements Scene {
 
   #readerOf(value: number): number {
     for (const node of this.#columns.consumersOf(value)) {
-      if (!this.#columns.isFolded(node)) return this.boxOf("node", node);
+      const box = this.boxOf("node", node);
+      if (box >= 0) return box;
     }
     return this.#ofPill.get(-1 - value) ?? -1;
   }

@@ -4,7 +4,7 @@ import type { Columns } from "../protocol/columns.ts";
 import type { Direction } from "../protocol/host.ts";
 import { Interner } from "../scene/interner.ts";
 import { Labels, type Measure, TEXT } from "../scene/labels.ts";
-import { BOX } from "../scene/scene.ts";
+import { BOX, isPill } from "../scene/scene.ts";
 import type { ScopeGraph } from "../scene/scopegraph.ts";
 import type { Graph, Layout } from "./graph.ts";
 import { layeredLayout } from "./layered.ts";
@@ -101,7 +101,7 @@ export class Cache {
   size(kind: number, id: number): { w: number; h: number } {
     const sizes = kind === BOX.NODE ? this.#nodeSize : this.#scopeSize;
     const at = kind === BOX.NODE ? 2 * id : 4 * id + (kind === BOX.OPEN ? 2 : 0);
-    if (kind === BOX.INPUT || kind === BOX.OUTPUT) return even(this.labels.of(kind, id));
+    if (isPill(kind)) return even(this.labels.of(kind, id));
     if (sizes[at] === 0) {
       const { w, h } = even(this.labels.of(kind, id));
       sizes[at] = w;

@@ -281,6 +281,83 @@ describe("a graph view", () => {
     await vi.waitFor(() => expect(view.state.overlay?.data.label).toBe("MACs"), { timeout: 20_000 });
   });
 
+  it("shows the inside of a closed scope on Space, without a change of the layout", async () => {
+    const view = show();
+    await shown();
+    const scope = target("scope", "enc");
+    view.dispatch({ type: "close", scope: scope.id });
+    view.dispatch({ type: "select", target: scope });
+    const before = view.viewport.scene;
+    const peek = root.querySelector(".onnx-nb-peek") as HTMLElement;
+    drawn.texts.length = 0;
+    press(" ");
+    expect(peek.hidden).toBe(false);
+    expect(drawn.texts).toEqual(expect.arrayContaining(["enc", "MatMul", "Split"]));
+    expect(text(".onnx-nb-live")).toBe("Inside enc: 2 parts. Enter or a double click opens it");
+    expect([view.viewport.scene, view.state.open.has(scope.id)]).toEqual([before, false]);
+    for (const close of [" ", "Escape", "ArrowDown"]) {
+      press(close);
+      expect(peek.hidden, close).toBe(true);
+      if (close === "Escape") expect(view.state.selection, "Escape only closes it").toEqual(scope);
+      view.dispatch({ type: "select", target: scope });
+      press(" ");
+    }
+    canvas().dispatchEvent(new MouseEvent("pointerdown", { bubbles: true }));
+    expect(peek.hidden, "a click elsewhere").toBe(true);
+    press(" ");
+    peek.dispatchEvent(new MouseEvent("dblclick", { bubbles: true }));
+    expect([peek.hidden, view.state.open.has(scope.id)]).toEqual([true, true]);
+    press(" ");
+    expect(peek.hidden, "an open scope").toBe(true);
+    expect(text(".onnx-nb-live")).toBe("Select a closed scope to look into it");
+  });
+
+  it("looks into the scope under the pointer first, and counts the parts of a large one", async () => {
+    const chain = Array.from({ length: 301 }, (_, at) => `Relu big/n${at} : t${at} -> t${at + 1}`);
+    const columns = columnsOf(`input t0 4 float32\n${chain.join("\n")}\nRelu small/a : t301 -> y\noutput y`);
+    const view = show(columns);
+    await shown();
+    const [big, small] = ["big", "small"].map((name) => columns.find(name, "scope") as Target);
+    view.dispatch({ type: "openOnly", scopes: new Set([0]) });
+    view.dispatch({ type: "select", target: small });
+    view.dispatch({ type: "hover", target: big });
+    press(" ");
+    expect(text(".onnx-nb-peek")).toBe("Inside big: 301 parts. Enter or a double click opens it");
+  });
+
+  it("hides what computes with nothing but shapes, in the nodes that read it", async () => {
+    const columns = columnsOf(`
+      input x 2×8 float32
+      weight W 2 int64
+      Shape shape : x -> s
+      type s 2 int64
+      Mul double : s W -> d
+      type d 2 int64
+      Relu act : x -> a
+      Reshape re : a d -> y
+      output y 4×8 float32
+      shapes shape
+      shapes double
+    `);
+    const view = show(columns);
+    await shown();
+    const boxes = (): number => view.viewport.scene?.boxes.count ?? 0;
+    expect(boxes()).toBe(6);
+    buttonIn(root, "Hide shapes").click();
+    expect(boxes()).toBe(4);
+    expect(host.patches.at(-1)).toEqual({ plumbing: false });
+    const { scene } = view.viewport;
+    const reshape = scene?.boxOf("node", columns.find("re", "node")?.id ?? -1) ?? -1;
+    expect(scene?.label(reshape)).toMatchObject({ title: "Reshape", lines: [[["", "2"]]] });
+    expect(scene?.boxOf("node", columns.find("shape", "node")?.id ?? -1), "in its reader").toBe(reshape);
+    press("z", { ctrlKey: true });
+    expect([boxes(), view.state.plumbing]).toEqual([6, true]);
+    view.apply({ plumbing: false });
+    expect(boxes()).toBe(4);
+    show();
+    expect(buttonIn(root, "Hide shapes").hidden, "where there is nothing to hide").toBe(true);
+  });
+
   it("announces the selection", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "p") });

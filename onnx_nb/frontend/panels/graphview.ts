@@ -293,6 +293,10 @@ export class GraphView {
       this.viewport.reopen();
       report({ direction: now.direction });
     }
+    if (differs("plumbing")) {
+      this.viewport.rebuild(null);
+      report({ plumbing: now.plumbing });
+    }
     if (differs("others") || !sameTarget(now.selection, before.selection)) {
       const targets = selectionOf(now);
       this.#announceSelection(targets);
@@ -362,7 +366,7 @@ export class GraphView {
   }
 
   #applyPatch(patch: Patch): void {
-    const { inputs, outputs, selection, direction, overlay, bookmarks, search, color, open } = patch;
+    const { inputs, outputs, selection, direction, plumbing, overlay, bookmarks, search, color, open } = patch;
     const { dispatch } = this;
     const { boundary } = this.#state;
     const tensors = (names: readonly string[]): number[] =>
@@ -378,6 +382,7 @@ export class GraphView {
       dispatch({ type: "selectAll", targets: selection.map(({ kind, id }) => ({ kind, id })) });
     }
     if (direction !== undefined && direction !== this.#state.direction) dispatch({ type: "direction", direction });
+    if (plumbing !== undefined && plumbing !== this.#state.plumbing) dispatch({ type: "plumbing", plumbing });
     if (overlay !== undefined) dispatch({ type: "overlay", overlay: overlay === null ? null : new Overlay(overlay) });
     if (bookmarks !== undefined) dispatch({ type: "bookmarks", bookmarks });
     if (search !== undefined && search !== this.#state.search) this.#toolbar.search(search);

@@ -322,19 +322,24 @@ function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
     [columns.isRow(id) ? "differ" : "differs", elide(columns.str(columns.scopeDifference[id]), 300)],
     ["of", owner >= 0 ? nodeLink(columns, owner) : ""],
   ];
-  return [heading(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal), facts(rows), ops(columns, id)];
+  return [
+    heading(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal),
+    facts(rows),
+    opList(columns, [{ kind: "scope", id }]),
+  ];
 }
 
-/** Lists the ops in a scope, the most frequent first. */
-function ops(columns: Columns, root: number): Node {
-  const counts = new Map<number, number>();
-  const open = [root];
-  for (let at = 0; at < open.length; at++) {
-    for (const id of columns.membersOf(open[at])) {
-      if (!columns.isFolded(id)) counts.set(columns.nodeOp[id], (counts.get(columns.nodeOp[id]) ?? 0) + 1);
-    }
-    open.push(...columns.childrenOf(open[at]));
+/** Lists the ops of nodes, and of those in scopes, the most frequent first. */
+export function opList(columns: Columns, targets: readonly Target[]): HTMLElement {
+  const nodes = new Set(targets.flatMap(({ kind, id }) => (kind === "node" ? [id] : [])));
+  const open = targets.flatMap(({ kind, id }) => (kind === "scope" ? [id] : []));
+  for (const scope of open) {
+    for (const node of columns.membersOf(scope)) nodes.add(node);
+    open.push(...columns.childrenOf(scope));
   }
+  const counts = new Map<number, number>();
+  for (const node of nodes)
+    if (!columns.isFolded(node)) counts.set(columns.nodeOp[node], (counts.get(columns.nodeOp[node]) ?? 0) + 1);
   const byCount = [...counts].sort(([, a], [, b]) => b - a);
   return list("ops", byCount, ([op, count]) => {
     const [name, category] = [columns.str(columns.opName[op]), columns.meta.categories[columns.opCategory[op]]];

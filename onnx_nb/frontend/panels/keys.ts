@@ -18,6 +18,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["right click · Menu, Shift+F10", "all that can be done with it; with Shift the menu of the browser"],
   ["double click, Enter, e", "expand or collapse the scope"],
   ["double click, F2", "change the shape of an input"],
+  ["Space", "look into a closed scope, under the pointer or selected; again or Esc to close it"],
   ["Shift+E  Shift+C", "expand all, collapse all"],
   ["drag · Ctrl+wheel · pinch", "move · zoom"],
   ["wheel", "zoom, once the graph has been clicked"],
@@ -94,13 +95,14 @@ export function listenKeys(
     else if (value === null) announce("Select a tensor first: click an arrow, or press Shift with an arrow key");
     else dispatch({ type, value });
   };
-  const step = (direction: ArrowStep, tensors: boolean, add = false): void => {
-    const target = viewport.neighbor(direction, tensors);
+  const step = (event: KeyboardEvent): void => {
+    const target = viewport.neighbor(event.key.slice(5).toLowerCase() as ArrowStep, event.shiftKey);
     if (target === null) {
       announce("Nothing further that way");
       return;
     }
-    if (add) dispatch({ type: "selectAll", targets: [target], add });
+    dispatch({ type: "hover", target: null }); // the pointer rests somewhere else
+    if (event.ctrlKey || event.metaKey) dispatch({ type: "selectAll", targets: [target], add: true });
     else dispatch({ type: "select", target });
     viewport.show(target);
   };
@@ -138,6 +140,9 @@ export function listenKeys(
       else if (targets.length === 0) announce("Nothing is selected");
       else dispatch({ type: "fit", targets });
     },
+    " ": () => {
+      if (!viewport.dismiss() && !viewport.peek()) announce("Select a closed scope to look into it");
+    },
     b: () => dispatch({ type: "bookmark" }),
     v: () => dispatch({ type: "gathering", gathering: !state().gathering }),
     s: () => toolbar.save(),
@@ -150,12 +155,8 @@ export function listenKeys(
     "−": () => viewport.zoomBy(0.8),
     ContextMenu: onSelection((target) => viewport.openMenu(target)),
     F2: onSelection((target) => viewport.activate(target)),
-    ArrowUp: (event) => step("up", event.shiftKey),
-    ArrowDown: (event) => step("down", event.shiftKey),
-    ArrowLeft: () => step("left", false),
-    ArrowRight: () => step("right", false),
     Escape: () => {
-      if (!help.close() && !viewport.cancel()) dispatch({ type: "select", target: null });
+      if (!help.close() && !viewport.dismiss() && !viewport.cancel()) dispatch({ type: "select", target: null });
     },
   };
   /** With Ctrl or Command; false leaves a key to the page. */
@@ -170,10 +171,6 @@ export function listenKeys(
       if (targets.length === 0 || window.getSelection()?.isCollapsed === false) return false;
       return copyNames(view, targets);
     },
-    arrowup: (event) => step("up", event.shiftKey, true),
-    arrowdown: (event) => step("down", event.shiftKey, true),
-    arrowleft: () => step("left", false, true),
-    arrowright: () => step("right", false, true),
   };
   on(root, "keydown", signal, (event) => {
     const from = event.target instanceof HTMLElement ? event.target : null;
@@ -183,17 +180,18 @@ export function listenKeys(
     // keys without Ctrl are ours: the notebook would cut cells or interrupt the kernel
     if (!command && !event.altKey) event.stopPropagation();
     if (event.defaultPrevented || typing || event.altKey) return;
+    const arrow = event.key.startsWith("Arrow") ? step : undefined;
     if (command) {
-      const act = commands[event.key.toLowerCase()];
+      const act: ((event: KeyboardEvent) => unknown) | undefined = arrow ?? commands[event.key.toLowerCase()];
       if (act === undefined || act(event) === false) return;
       event.preventDefault();
       event.stopPropagation();
       return;
     }
     if (from.closest("button, a, summary") !== null && (event.key === "Enter" || event.key === " ")) return;
-    if (side.some((panel) => panel.contains(from)) && event.key.startsWith("Arrow")) return; // it scrolls
+    if (side.some((panel) => panel.contains(from)) && /^Arrow| /.test(event.key)) return; // it scrolls
     const isMenuKey = event.key === "F10" && event.shiftKey;
-    const act = keys[isMenuKey ? "ContextMenu" : event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    const act = arrow ?? keys[isMenuKey ? "ContextMenu" : event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (act === undefined) return;
     event.preventDefault();
     act(event);

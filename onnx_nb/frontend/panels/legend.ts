@@ -65,10 +65,13 @@ export function createLegend(view: ViewContext, isDark: () => boolean): Panel {
     }
     element.hidden = categories.length === 0 && keys.previousElementSibling === null;
   };
-  const fillLabels = (overlay: Overlay, labels: readonly string[], round: AbortSignal): void => {
-    const { label, unmatched } = overlay.data;
+  const titleOf = ({ data: { label, unmatched } }: Overlay, ...notes: string[]): HTMLElement => {
     element.hidden = false;
     keys.setAttribute("aria-label", `Colors: ${label}`);
+    if (unmatched > 0) notes.push(`${countOf(unmatched, "name")} not in the model`);
+    return el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", notes.join(" · ")));
+  };
+  const fillLabels = (overlay: Overlay, labels: readonly string[], round: AbortSignal): void => {
     const counts = new Uint32Array(labels.length);
     for (const at of overlay.data.nodes) if (!Number.isNaN(at)) counts[at]++;
     const { range } = overlay;
@@ -91,19 +94,9 @@ export function createLegend(view: ViewContext, isDark: () => boolean): Panel {
       if (last < to) inner.push(el("span", `and ${integer(to - last)} more`));
       return [key, el("span.onnx-nb-legend-ops", { style: { "border-color": fill } }, ...inner)];
     });
-    keys.replaceChildren(
-      el(
-        "div.onnx-nb-scale-title",
-        el("b", elide(label || "label", 40)),
-        el("span", unmatched > 0 ? `${countOf(unmatched, "name")} not in the model` : ""),
-      ),
-      ...entries,
-    );
+    keys.replaceChildren(titleOf(overlay), ...entries);
   };
   const fillScale = (overlay: Overlay, dark: boolean, round: AbortSignal): void => {
-    const { label, reduce, unmatched } = overlay.data;
-    element.hidden = false;
-    keys.setAttribute("aria-label", `Colors: ${label}`);
     const [from, to] = [slider("Show from", overlay.range.from), slider("Show up to", overlay.range.to)];
     for (const end of [from, to]) {
       on(end, "input", round, () => {
@@ -112,9 +105,8 @@ export function createLegend(view: ViewContext, isDark: () => boolean): Panel {
         dispatch({ type: "range", range: { from: Number(from.value) / STEPS, to: Number(to.value) / STEPS } });
       });
     }
-    const note = unmatched > 0 ? ` · ${countOf(unmatched, "name")} not in the model` : "";
     keys.replaceChildren(
-      el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", `${reduce} over scopes${note}`)),
+      titleOf(overlay, `${overlay.data.reduce} over scopes`),
       el(
         "div.onnx-nb-scale-range",
         el("span"),

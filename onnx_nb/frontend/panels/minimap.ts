@@ -3,7 +3,7 @@
 import { type Camera, type Size, visible } from "../render/camera.ts";
 import type { HitIndex } from "../render/hit.ts";
 import type { Theme } from "../render/theme.ts";
-import { BOX, type Scene } from "../scene/scene.ts";
+import { BOX, isPill, type Scene } from "../scene/scene.ts";
 import { on } from "../ui/dom.ts";
 
 export type Minimap = ReturnType<typeof createMinimap>;
@@ -67,7 +67,7 @@ export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: nu
     pen.globalAlpha = 0.8;
     const closed = (box: number): boolean => kind[box] === BOX.NODE || kind[box] === BOX.SCOPE;
     patch(theme.edge, (box) => closed(box) || (kind[box] === BOX.OPEN && isSmall(box)));
-    patch(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+    patch(theme.text, (box) => isPill(kind[box]));
     pen.globalAlpha = 1;
   };
 

@@ -13,7 +13,7 @@ export function isStill(): boolean {
 
 const SIDES = ["x", "y", "w", "h"] as const;
 /** Boxes that grow have no room for text. */
-const NO_LABEL: Label = { title: "", sub: "", lines: [], full: "" };
+const NO_LABEL: Label = { title: "", sub: "", lines: [] };
 
 /**
  * Returns the scene on its way, 0 ≤ t ≤ 1. A box begins where it was on screen, a new one in the scope that opened,

@@ -4,6 +4,7 @@
  */
 
 import { createCache, fitsInto, sceneInParts } from "../layout/build.ts";
+import { type Columns, oncePerModel } from "../protocol/columns.ts";
 import * as cameras from "../render/camera.ts";
 import { createMeasure } from "../render/theme.ts";
 import { briefly, type Measure } from "../scene/labels.ts";
@@ -22,20 +23,21 @@ export interface Proportions {
 }
 
 /** The input of a layout. */
-interface Ingredients extends Pick<State, "open" | "direction">, Pick<Proportions, "columnHeight"> {
+interface Ingredients extends Pick<State, "open" | "direction" | "plumbing">, Pick<Proportions, "columnHeight"> {
   readonly measure: Measure;
 }
+
+const purified = oncePerModel((columns) => columns.withoutPlumbing());
 
 export type SceneLoader = ReturnType<typeof createSceneLoader>;
 
 /** @param maxBlockingMs milliseconds that a layout may block the page before it continues in slices */
 export function createSceneLoader(
-  { columns, state, dispatch, announce, signal }: ViewContext,
+  { columns: whole, state, dispatch, announce, signal }: ViewContext,
   start: Proportions,
   events: {
     /** `late`: the page was drawn in between; `anchor`: the scope that keeps its place */
     ready(scene: Scene, anchor: number | null, late: boolean): void;
-    /** the current scene is already the wanted one */
     onUnchanged(): void;
     onFailure(error: unknown): void;
     size(): cameras.Size;
@@ -51,12 +53,14 @@ export function createSceneLoader(
   let lastIngredients: Ingredients | null = null;
   let afterwards: (() => void) | null = null;
 
+  const columns = (): Columns => (state().plumbing ? whole : purified(whole));
   const restore = (): void => {
     if (lastIngredients === null) dispatch({ type: "collapseAll" });
     else {
-      const { open, direction } = lastIngredients;
+      const { open, direction, plumbing } = lastIngredients;
       if (state().open !== open) dispatch({ type: "openOnly", scopes: open });
       if (state().direction !== direction) dispatch({ type: "direction", direction });
+      if (state().plumbing !== plumbing) dispatch({ type: "plumbing", plumbing });
     }
     announce("Cancelled");
   };
@@ -71,12 +75,11 @@ export function createSceneLoader(
   const load = (anchor: number | null, proportions = layout): void => {
     layout = proportions;
     if (measures === null) return; // the first size comes with the font, and has them laid out
-    const { open, direction } = state();
+    const { open, direction, plumbing } = state();
     const { columnHeight } = layout;
-    const ingredients: Ingredients = { open, direction, measure: measureNow(), columnHeight };
-    const previousIngredients = lastIngredients;
-    const fields = ["open", "direction", "measure", "columnHeight"] as const;
-    if (previousIngredients !== null && fields.every((field) => previousIngredients[field] === ingredients[field])) {
+    const ingredients: Ingredients = { open, direction, plumbing, measure: measureNow(), columnHeight };
+    const names = Object.keys(ingredients) as (keyof Ingredients)[];
+    if (names.every((name) => lastIngredients?.[name] === ingredients[name])) {
       scheduler.stop();
       events.onUnchanged();
       afterwards = null;
@@ -86,18 +89,19 @@ export function createSceneLoader(
     cache.columnHeight = columnHeight;
     for (const cache of [caches.full, caches.brief]) cache.settle(direction);
     const room = roomIn(events.size());
-    const parts = sceneInParts(columns, open, ingredients.measure, cache, { direction, room });
+    const parts = sceneInParts(columns(), open, ingredients.measure, cache, { direction, room });
     const ready = (scene: Scene, late: boolean): void => {
       lastIngredients = ingredients;
       events.ready(scene, anchor, late);
       afterwards?.();
       afterwards = null;
     };
-    scheduler.run(parts, ready, events.onFailure, previousIngredients === null);
+    scheduler.run(parts, ready, events.onFailure, lastIngredients === null);
   };
   return {
     element: scheduler.element,
     load,
+    columns,
     get busy(): boolean {
       return scheduler.busy;
     },
@@ -138,7 +142,7 @@ export function createSceneLoader(
         const [measure, cache] = brief ? [measures.brief, caches.brief] : [measures.full, caches.full];
         const fitting = (columnHeight: number): boolean => {
           cache.columnHeight = columnHeight;
-          return fitsInto(room, columns, open, measure, cache, direction);
+          return fitsInto(room, columns(), open, measure, cache, direction);
         };
         if (before === 0 && fitting(0)) return 0;
         if (direction !== "down") return null;

@@ -247,7 +247,7 @@ export class SearchBox implements Panel {
     this.element.classList.toggle("onnx-nb-bad", problem !== null && !waits);
     this.#count.textContent = isEmpty || waits ? "" : countText(hit, total, problem, result?.more === true);
     this.#note.setAttribute("aria-live", problem === null ? "off" : "polite"); // hints are not announced
-    this.#note.replaceChildren(...remark(text, waits, problem, total, hits.length));
+    this.#note.replaceChildren(...(waits ? [] : remark(text, problem, total, hits.length)));
     this.#note.hidden = this.#note.childNodes.length === 0;
     this.#fillList(isEmpty ? [] : hits, hit);
   }
@@ -293,15 +293,8 @@ function countText(hit: number, total: number, problem: string | null, isPartial
 }
 
 /** Returns the note below the list: a problem, or examples. */
-function remark(
-  text: string,
-  waits: boolean,
-  problem: string | null,
-  total: number,
-  listed: number,
-): (Node | string)[] {
+function remark(text: string, problem: string | null, total: number, listed: number): (Node | string)[] {
   const isEmpty = text.trim() === "";
-  if (waits) return [];
   if (problem !== null) return [problem];
   if (total > 0 && !isEmpty) return total > listed ? [`The first ${integer(listed)} can be stepped through.`] : [];
   const samples = SYNTAX.map(([sample, meaning]) => el("span", el("code", sample), ` ${meaning}`));

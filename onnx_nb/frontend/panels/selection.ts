@@ -2,16 +2,14 @@
 
 import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { failure } from "../protocol/host.ts";
-import { countOf, integer } from "../scene/formatting.ts";
+import { countOf } from "../scene/formatting.ts";
 import { type State, selectionOf } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { search } from "../search/search.ts";
 import { button, el, elide, facts, fillings, onAbort, settle } from "../ui/dom.ts";
+import { list, opList } from "./inspector.ts";
 import { copyNames, countedByKind, describe, link, type Panel, type ViewContext } from "./viewcontext.ts";
 
-/** Maximum numbers of rows; the rest is only counted. */
-const MAX_LISTED = 200;
-const OPS = 24;
 /** Milliseconds without a change after which the kernel is asked. */
 const REST_MS = 120;
 
@@ -53,9 +51,13 @@ export function createSelection(view: ViewContext): Panel {
         press("Clear", "Esc", () => dispatch({ type: "select", target: null })),
       ),
       note,
-      ...opList(columns, boxes),
-      el("h5", "which"),
-      list(columns, targets),
+      opList(columns, boxes),
+      list("which", targets, (target) => {
+        const { title, sub } = describe(columns, target);
+        const entry = link(elide(title, 60) || "(unnamed)", target, columns.nameOf(target) || title);
+        if (target.kind === "node" && sub !== "") entry.append(el("span.onnx-nb-dim", ` ${elide(sub, 60)}`));
+        return entry;
+      }),
     );
     if (!host.live || host.select === undefined) {
       note.textContent = host.reason ?? "";
@@ -111,46 +113,4 @@ function wordFor(columns: Columns, target: Target, way: "before" | "after"): str
   // a node without a name is found by its output
   const output = columns.outputsOf(target.id).find((value) => value >= 0 && columns.valueNameOf(value) !== "");
   return output === undefined ? null : `${way}:${quote(columns.valueNameOf(output))}`;
-}
-
-/** Counts the nodes of each op, including those in selected scopes. */
-function opList(columns: Columns, targets: readonly Target[]): Node[] {
-  const counts = new Map<string, number>();
-  const nodes = new Set<number>();
-  let constants = 0;
-  const count = (node: number): void => {
-    if (nodes.has(node)) return;
-    nodes.add(node);
-    if (columns.isFolded(node)) constants++;
-    else counts.set(columns.opOf(node), (counts.get(columns.opOf(node)) ?? 0) + 1);
-  };
-  const stack = targets.filter(({ kind }) => kind === "scope").map(({ id }) => id);
-  for (let scope = stack.pop(); scope !== undefined; scope = stack.pop()) {
-    columns.membersOf(scope).forEach(count);
-    stack.push(...columns.childrenOf(scope));
-  }
-  for (const { kind, id } of targets) if (kind === "node") count(id);
-  if (nodes.size === constants) return [];
-  const rows = [...counts].sort(([, a], [, b]) => b - a);
-  const items = rows
-    .slice(0, OPS)
-    .map(([op, count]) => el("li", `${elide(op, 48)} `, el("span.onnx-nb-dim", `×${integer(count)}`)));
-  if (rows.length > OPS) items.push(el("li.onnx-nb-dim", `and ${countOf(rows.length - OPS, "other op")}`));
-  const constantsNote =
-    constants === 0 ? null : el("span.onnx-nb-dim", ` and ${integer(constants)} that only make constants`);
-  return [
-    el("h5", countOf(nodes.size - constants, "node"), constantsNote),
-    el("ul.onnx-nb-list.onnx-nb-ops", ...items),
-  ];
-}
-
-function list(columns: Columns, targets: readonly Target[]): HTMLElement {
-  const items = targets.slice(0, MAX_LISTED).map((target) => {
-    const { title, sub } = describe(columns, target);
-    const entry = link(elide(title, 60) || "(unnamed)", target, columns.nameOf(target) || title);
-    if (target.kind === "node" && sub !== "") entry.append(el("span.onnx-nb-dim", ` ${elide(sub, 60)}`));
-    return el("li", entry);
-  });
-  if (targets.length > MAX_LISTED) items.push(el("li.onnx-nb-dim", `and ${integer(targets.length - MAX_LISTED)} more`));
-  return el("ul.onnx-nb-list", ...items);
 }

@@ -8,6 +8,7 @@ import type { PairData, SideOf } from "../protocol/diff.ts";
 import type { NamedTarget, Patch } from "../protocol/host.ts";
 import type { Point } from "../render/camera.ts";
 import { boxOf } from "../render/highlights.ts";
+import { boxTarget } from "../render/hit.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { keyOf } from "../scene/state.ts";
@@ -273,9 +274,8 @@ function centerOf({ boxes: { x, y, w, h } }: Scene, box: number): Point {
 }
 
 /** Returns the target of a box; null for an open scope, whose middle is arbitrary. */
-function targetOf({ boxes: { kind, id } }: Scene, box: number): Target | null {
-  if (kind[box] === BOX.OPEN) return null;
-  return { kind: kind[box] === BOX.NODE ? "node" : kind[box] === BOX.SCOPE ? "scope" : "tensor", id: id[box] };
+function targetOf(scene: Scene, box: number): Target | null {
+  return scene.boxes.kind[box] === BOX.OPEN ? null : boxTarget(scene, box);
 }
 
 /** Returns the position of a target; a tensor without a box is at its producer or a reader. */

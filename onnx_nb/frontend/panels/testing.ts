@@ -60,6 +60,7 @@ export function furnish(width = 1000, height = 600): Drawing {
     unobserve(): void {}
     disconnect(): void {}
   } as never;
+  localStorage.setItem("onnx-nb-hints", "read");
   globalThis.Blob = Blob as never; // jsdom's has no stream
   return { texts };
 }

@@ -29,6 +29,8 @@ export function createToolbar(
   });
   const flip = (): void => dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" });
   const turn = press("→", "Draw from left to right, or from top to bottom (t)", flip, { "aria-label": "Turn" });
+  const hide = press("Hide shapes", "Hide what computes with nothing but shapes", () => dispatch({ type: "plumbing" }));
+  hide.hidden = !columns.nodeFlags.some((_, node) => columns.isPlumbing(node));
   const expand = press("Expand all", "Open all scopes (Shift+E), close them (Shift+C)", () =>
     dispatch({ type: allOpen() ? "collapseAll" : "expandAll" }),
   );
@@ -44,7 +46,7 @@ export function createToolbar(
   const save = createSaveMenu(view);
   const searchBox = new SearchBox(view, actions.leaveSearch);
   const [breadcrumbs, bookmarks] = [createBreadcrumbs(view), createBookmarks(view)];
-  const outer = isNested ? [] : [gather, expand, turn, bookmarks.element, save.element, help];
+  const outer = isNested ? [] : [gather, expand, turn, hide, bookmarks.element, save.element, help];
   const tools = el("div.onnx-nb-tools", fit, ...outer);
   const place = isNested ? [] : [tree, name, breadcrumbs.element];
   return {
@@ -57,6 +59,7 @@ export function createToolbar(
     update(state: State): void {
       for (const panel of [searchBox, bookmarks, breadcrumbs]) panel.update(state);
       gather.setAttribute("aria-pressed", String(state.gathering));
+      hide.setAttribute("aria-pressed", String(!state.plumbing));
       expand.textContent = allOpen() ? "Collapse all" : "Expand all";
       turn.textContent = state.direction === "down" ? "→" : "↓";
     },

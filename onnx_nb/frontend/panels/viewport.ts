@@ -14,15 +14,17 @@ import { toSvg } from "../render/svg.ts";
 import { isDrawnDark, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
-import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
+import { BOX, isPill, keepInPlace, type Scene } from "../scene/scene.ts";
 import { type Saving, type State, selectionOf } from "../scene/state.ts";
 import { el, elide, hasFocus, on, onAbort, onResize, placeTooltip } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
 import { savePicture, snapshot } from "./export.ts";
+import { createHints } from "./hints.ts";
 import { createMinimap, type Minimap } from "./minimap.ts";
 import { isStill, MOTION, motionBetween } from "./motion.ts";
 import { createPainter, type Painter } from "./painter.ts";
+import { createPeek } from "./peek.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
 import { createSceneLoader, type Proportions, type SceneLoader } from "./sceneloader.ts";
 import { describe, factsOf, type ViewContext } from "./viewcontext.ts";
@@ -81,6 +83,8 @@ export class Viewport {
   readonly #loader: SceneLoader;
   readonly #map = el("canvas.onnx-nb-map", { "aria-hidden": "true" });
   readonly #minimap: Minimap;
+  readonly #peek: ReturnType<typeof createPeek>;
+  readonly #hints: ReturnType<typeof createHints>;
   #theme: Theme | null = null;
   /** the theme was not read yet, or outside the page, where nothing has a color */
   #needsStyle = true;
@@ -105,7 +109,7 @@ export class Viewport {
     this.#options = options;
     const { columns, dispatch, signal } = view;
     const onLook = (): void => {
-      this.#tooltip.hidden = true;
+      this.dismiss();
       options.onLook();
     };
     const [redraw, onMove] = [() => this.#painter.redraw(), () => this.#painter.onMove()];
@@ -129,7 +133,9 @@ export class Viewport {
     });
     const rubberBand = el("div.onnx-nb-rubberband", { hidden: true });
     this.element = el("div.onnx-nb-viewport", this.#canvas, rubberBand, this.#map, this.#tooltip, this.#hint);
-    this.element.append(this.#loader.element);
+    this.#peek = createPeek(view);
+    this.#hints = createHints(view.host, signal);
+    this.element.append(this.#hints.element, this.#loader.element, this.#peek.element);
     const painterEvents = {
       picture: () => this.#pictureNow(),
       onResize: () => this.resize(),
@@ -154,15 +160,16 @@ export class Viewport {
       this.#options.onRestyle();
     };
     watchTheme(this.#root, restyle, signal);
-    on(this.#root, "keydown", signal, () => {
-      this.#tooltip.hidden = true;
-    });
+    on(this.#root, "keydown", signal, ({ key }) => key === " " || this.dismiss());
+    on(
+      this.#root,
+      "pointerdown",
+      signal,
+      ({ target }) => this.#peek.element.contains(target as Node) || this.dismiss(),
+    );
     document.fonts?.addEventListener("loadingdone", restyle, { signal });
     onResize([this.element, this.#root], signal, () => this.resize());
-    const visible = (): void => {
-      if (document.visibilityState === "visible") this.#painter.redraw();
-    };
-    document.addEventListener("visibilitychange", visible, { signal });
+    document.addEventListener("visibilitychange", () => this.#painter.redraw(), { signal });
   }
 
   // ---------------------------------------------------------------- scene
@@ -198,12 +205,13 @@ export class Viewport {
 
   update(next: State): void {
     if (next !== this.#shownState) this.#marks = null;
+    if (next.submodel?.origin === "extract") this.#hints.end();
     this.#shownState = next;
     this.#painter.redraw();
   }
 
   #adopt(scene: Scene, anchor: number | null): void {
-    this.#tooltip.hidden = true;
+    this.dismiss();
     const [before, from] = [this.scene, this.#control.camera];
     this.scene = scene;
     this.#index = new HitIndex(scene, this.#loader.measure);
@@ -214,7 +222,7 @@ export class Viewport {
     else if (before !== null) {
       const anchorTarget: Target | null = anchor === null ? this.#inTheMiddle(before) : { kind: "scope", id: anchor };
       if (anchorTarget === null) return;
-      const { dx, dy } = keepInPlace(before, scene, anchorTarget.kind, anchorTarget.id);
+      const { dx, dy } = keepInPlace(before, scene, anchorTarget);
       this.#control.moveTo({ ...from, x: from.x + dx, y: from.y + dy });
     }
     this.#move(this.#moving ?? before, scene, from);
@@ -248,15 +256,12 @@ export class Viewport {
     const { camera, view } = this.#control;
     const center = cameras.toWorld(camera, view.w / 2, view.h / 2);
     const { count, kind, x, y, w, h } = scene.boxes;
-    let nearestBox = -1;
-    let minDistance = Number.POSITIVE_INFINITY;
-    for (let box = 0; box < count; box++) {
-      if (kind[box] !== BOX.NODE && kind[box] !== BOX.SCOPE) continue;
-      const distance = Math.hypot(x[box] + w[box] / 2 - center.x, y[box] + h[box] / 2 - center.y);
-      if (distance >= minDistance) continue;
-      minDistance = distance;
-      nearestBox = box;
-    }
+    const distance = (box: number): number =>
+      Math.hypot(x[box] + w[box] / 2 - center.x, y[box] + h[box] / 2 - center.y);
+    let nearestBox = -1; // whose distance is NaN
+    for (let box = 0; box < count; box++)
+      if ((kind[box] === BOX.NODE || kind[box] === BOX.SCOPE) && !(distance(box) >= distance(nearestBox)))
+        nearestBox = box;
     return nearestBox < 0 ? null : boxTarget(scene, nearestBox);
   }
 
@@ -273,13 +278,13 @@ export class Viewport {
   }
 
   #picture(): Picture | null {
-    const { columns } = this.#view;
     const statuses = this.#options.statuses();
     const [scene, index, theme] = [this.scene, this.#index, this.#theme];
     if (scene === null || index === null || theme === null) return null;
     const state = this.#view.state();
-    this.#marks ??= marksOf(scene, columns, state, this.#faults);
     const { measure } = this.#loader;
+    const columns = this.#loader.columns();
+    this.#marks ??= marksOf(scene, columns, state, this.#faults);
     return { scene, columns, index, marks: this.#marks, theme, measure, overlay: state.overlay, statuses };
   }
 
@@ -293,6 +298,7 @@ export class Viewport {
     if (scene === null || index === null) return;
     const { camera, view } = this.#control;
     this.#minimap.update(scene, index, theme, camera, view);
+    this.#hints.place(scene, camera);
     this.#control.scheduleReport();
     if (this.#requestTime === null || this.busy) return;
     const from = this.#requestTime;
@@ -383,11 +389,9 @@ export class Viewport {
   /** Shows the whole graph, or the boxes of some targets. */
   fit(targets?: readonly Target[]): void {
     this.#loader.whenReady(() => {
-      if (this.scene === null) return;
-      const rects = (targets ?? []).map((target) => this.#place(target)).filter((rect) => rect !== null);
       const { view } = this.#control;
-      if (targets === undefined) this.#glide(cameras.fitAll(this.scene.bounds, view));
-      else if (rects.length > 0) this.#glide(cameras.fitAll(cameras.boundsOf(rects), view, 48));
+      const bounds = targets === undefined ? this.scene?.bounds : this.#boundsOf(targets);
+      if (bounds !== undefined) this.#glide(cameras.fitAll(bounds, view, targets && 48));
     });
   }
 
@@ -413,26 +417,19 @@ export class Viewport {
   /** The innermost open scope that takes half of the view, in its middle; 0 if there is none. */
   get middleScope(): number {
     const { camera, view } = this.#control;
+    const [at, half] = [cameras.toWorld(camera, view.w / 2, view.h / 2), (view.w * view.h) / camera.k ** 2 / 2];
     const { boxes } = this.scene ?? { boxes: null };
-    const at = cameras.toWorld(camera, view.w / 2, view.h / 2);
-    const half = (view.w * view.h) / camera.k ** 2 / 2;
-    let [scope, least] = [0, Number.POSITIVE_INFINITY];
-    for (let box = 0; boxes !== null && box < boxes.count; box++) {
-      const [dx, dy, w, h] = [at.x - boxes.x[box], at.y - boxes.y[box], boxes.w[box], boxes.h[box]];
-      if (boxes.kind[box] !== BOX.OPEN || dx < 0 || dy < 0 || dx > w || dy > h || w * h >= least || w * h < half)
-        continue;
-      [scope, least] = [boxes.id[box], w * h];
-    }
-    return scope;
+    for (let box = this.#index?.boxAt(at.x, at.y) ?? -1; boxes !== null && box >= 0; box = boxes.parent[box])
+      if (boxes.kind[box] === BOX.OPEN && boxes.w[box] * boxes.h[box] >= half) return boxes.id[box];
+    return 0;
   }
 
   /** Brings targets into view together: moves as little as possible, or fits them where they need more room. */
   frame(targets: readonly Target[]): void {
     this.#loader.whenReady(() => {
-      const rects = targets.map((target) => this.#place(target)).filter((rect) => rect !== null);
-      if (rects.length === 0) return;
       const { camera, view } = this.#control;
-      const bounds = cameras.boundsOf(rects);
+      const bounds = this.#boundsOf(targets);
+      if (bounds === undefined) return;
       const hasRoom = bounds.w * camera.k < view.w && bounds.h * camera.k < view.h;
       this.#glide(hasRoom ? cameras.reveal(camera, bounds, view) : cameras.fitAll(bounds, view, 48));
     });
@@ -452,7 +449,7 @@ export class Viewport {
   }
 
   #glide(to: cameras.Camera): void {
-    this.#tooltip.hidden = true;
+    this.dismiss();
     this.#control.glide(to);
   }
 
@@ -469,13 +466,19 @@ export class Viewport {
     this.#control.look({ x: x - view.w / k / 2, y: y - view.h / k / 2, k }, this.scene);
   }
 
+  /** Returns the world rectangle around targets; undefined if none is drawn. */
+  #boundsOf(targets: readonly Target[]): cameras.Rect | undefined {
+    const rects = targets.map((target) => this.#place(target)).filter((rect) => rect !== null);
+    return rects.length === 0 ? undefined : cameras.boundsOf(rects);
+  }
+
   /** Returns the world rectangle of a drawn target. */
   #place(target: Target): cameras.Rect | null {
     const { scene } = this;
     if (scene === null) return null;
     const { kind, x, y, w, h } = scene.boxes;
     const box = boxOf(scene, this.#view.columns, target);
-    const end = box >= 0 && (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+    const end = isPill(kind[box]);
     const [edge] = target.kind === "tensor" && !end ? scene.edgesOf(target.id) : [];
     if (edge !== undefined) {
       const at = middle(scene, edge);
@@ -516,7 +519,7 @@ export class Viewport {
 
   /** Opens the menu of a target, by default where it is drawn, or else in a corner of the view. */
   openMenu(target: Target, at = this.locate(target) ?? this.#inWindow(0, 0)): void {
-    this.#tooltip.hidden = true;
+    this.dismiss();
     this.#options.onMenu(target, at);
   }
 
@@ -536,6 +539,29 @@ export class Viewport {
     // NaN without an edge or a label: no comparison holds
     const isInView = at.x > 0 && at.y > 0 && at.x < view.w && at.y < view.h;
     return isInView ? this.#inWindow(at.x - FIELD.left, at.y - FIELD.middle) : null;
+  }
+
+  /** Shows the inside of a closed scope, under the pointer or else selected; false if there is none. */
+  peek(): boolean {
+    const picture = this.#picture();
+    if (picture === null) return false;
+    const { scene, columns } = picture;
+    const { kind, id, x, y, w } = scene.boxes;
+    const { hover, selection } = this.#view.state();
+    const boxes = [hover, selection].map((target) => (target === null ? -1 : boxOf(scene, columns, target)));
+    const box = boxes.find((candidate) => kind[candidate] === BOX.SCOPE);
+    if (box === undefined) return false;
+    const { camera, view } = this.#control;
+    this.#peek.show(id[box], picture, cameras.toScreen(camera, x[box] + w[box], y[box]), view);
+    return true;
+  }
+
+  /** Hides the tooltip and the inside of a scope; false if the latter was not shown. */
+  dismiss(): boolean {
+    const { element } = this.#peek;
+    const isOpen = !element.hidden;
+    this.#tooltip.hidden = element.hidden = true;
+    return isOpen;
   }
 
   #inWindow(x: number, y: number): cameras.Point {

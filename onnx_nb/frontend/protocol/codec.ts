@@ -86,14 +86,14 @@ const SHORT_TEXT_BYTES = 100;
 /** Packed columns by name. A column of texts holds indices into one list of texts, which are decoded on first use. */
 export class PackedTable<Meta = unknown> {
   readonly meta: Meta;
-  readonly #arrays: ReadonlyMap<string, TypedArray>;
+  protected readonly arrays: ReadonlyMap<string, TypedArray>;
   /** few of hundreds of thousands are ever used */
   readonly #texts: (string | undefined)[] = [];
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
   constructor({ meta, arrays }: Pack) {
     this.meta = meta as Meta;
-    this.#arrays = arrays;
+    this.arrays = arrays;
   }
 
   /** @param index undefined, as read from beyond the end of a column, yields "" */
@@ -123,7 +123,7 @@ export class PackedTable<Meta = unknown> {
 
   /** Returns the length of the prefix that a text shares with the text before it; 0 in files of older versions. */
   protected prefixLength(index: number): number {
-    return this.#arrays.get("string_shared")?.[index] ?? 0;
+    return this.arrays.get("string_shared")?.[index] ?? 0;
   }
 
   /** Returns a text of a column. */
@@ -132,12 +132,12 @@ export class PackedTable<Meta = unknown> {
   }
 
   has(name: string): boolean {
-    return this.#arrays.has(name);
+    return this.arrays.has(name);
   }
 
   /** Returns a column, which must be there and of this type. */
   protected column<T extends TypedArray = TypedArray>(name: string, type?: new (n: number) => T): T {
-    const array = this.#arrays.get(name);
+    const array = this.arrays.get(name);
     if (array === undefined || (type !== undefined && !(array instanceof type))) {
       throw new Error(`column '${name}' is missing or is not a ${type?.name ?? "column"}`);
     }

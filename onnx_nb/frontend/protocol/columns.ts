@@ -21,6 +21,7 @@ export const SCOPE_KIND = {
 export const NODE_FOLDED = 1;
 export const NODE_FAULT = 2;
 export const NODE_DIFFERS = 8;
+export const NODE_SHAPES = 16;
 const VALUE_OUTPUT = 1;
 const VALUE_CONSTANT = 2;
 export const VALUE_FAULT = 4;
@@ -225,11 +226,13 @@ export class Columns extends PackedTable<Meta> {
     return this.str(this.valueShape[value]);
   }
 
-  /** Returns the bytes of a tensor, NaN where its shape or its type does not say how many. */
-  bytesOf(value: number): number {
+  /** Returns the bytes of a tensor, NaN where its shape or its type does not say how many; `batch` if its first axis does not. */
+  bytesOf(value: number, batch = Number.NaN): number {
     const [shape, dtype] = [this.shapeOf(value), this.dtypeOf(value)];
     const bits = dtype === "bool" ? 8 : Number(/\d+/.exec(dtype)?.[0]);
-    const sizes = shape === "scalar" ? [] : shape.split("×").map((size) => (size === "" ? Number.NaN : Number(size)));
+    const sizeOf = (size: string, axis: number): number =>
+      /^\d+$/.test(size) ? Number(size) : axis === 0 ? batch : Number.NaN;
+    const sizes = shape === "scalar" ? [] : shape.split("×").map(sizeOf);
     return (sizes.reduce((product, size) => product * size, 1) * bits) / 8;
   }
 
@@ -293,6 +296,24 @@ export class Columns extends PackedTable<Meta> {
 
   isFolded(node: number): boolean {
     return (this.nodeFlags[node] & NODE_FOLDED) !== 0;
+  }
+
+  /** Returns whether a node computes with nothing but shapes. */
+  isPlumbing(node: number): boolean {
+    return node >= 0 && (this.nodeFlags[node] & NODE_SHAPES) !== 0;
+  }
+
+  /** Returns this graph with plumbing drawn as constants are, in the nodes that read it; not what leaves the graph. */
+  withoutPlumbing(): Columns {
+    const valueFlags = this.valueFlags.slice();
+    const nodeFlags = this.nodeFlags.map((flags, node) => {
+      const outputs = this.isPlumbing(node) ? this.outputsOf(node).filter((value) => value >= 0) : [];
+      if (outputs.some((value) => this.isGraphOutput(value) || this.isBodyOutput(value))) return flags;
+      for (const value of outputs) valueFlags[value] |= VALUE_CONSTANT;
+      return outputs.length === 0 ? flags : flags | NODE_FOLDED;
+    });
+    const { meta, arrays } = this;
+    return new Columns({ meta, arrays: new Map([...arrays, ["node_flags", nodeFlags], ["value_flags", valueFlags]]) });
   }
 
   /** Returns whether a scope consists of repeated members. */

@@ -74,6 +74,8 @@ export interface Patch {
   readonly columnHeight?: number;
   /** boxes have one line; the camera depends on it, too */
   readonly brief?: boolean;
+  /** nodes that compute with nothing but shapes are shown */
+  readonly plumbing?: boolean;
   readonly search?: string;
   readonly color?: string | null;
   readonly bookmarks?: readonly Bookmark[];

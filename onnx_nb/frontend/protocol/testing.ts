@@ -1,7 +1,7 @@
 /** Columns for tests, from a small readable description instead of a model file. */
 
 import type { Pack, TypedArray } from "./codec.ts";
-import { Columns, type Meta, NODE_FAULT, NODE_FOLDED, SCOPE_KIND, VALUE } from "./columns.ts";
+import { Columns, type Meta, NODE_FAULT, NODE_FOLDED, NODE_SHAPES, SCOPE_KIND, VALUE } from "./columns.ts";
 
 const CATEGORIES = [
   "linear",
@@ -93,7 +93,7 @@ interface Scope {
  *     output y                             graph output
  *     scope enc/0 class=BertLayer          also kind=REPEAT|GATHERED|BODY|BRANCH|FUNCTION, repeat=32, differs=2, node=NAME for the last three
  *     bodyinput i                          value passed to a body
- *     fold NAME, fault NAME                flags of a node
+ *     fold NAME, fault NAME, shapes NAME   flags of a node
  */
 export function columnsOf(description: string, name = "test.onnx"): Columns {
   return new Columns(describedPack(description, name));
@@ -173,6 +173,9 @@ export function describedPack(description: string, name: string): Pack {
       yields.push([subject, words[2] as string]);
     } else if (verb === "fold") {
       folded.push(subject);
+    } else if (verb === "shapes") {
+      const found = nodes[nodeByName.get(subject) ?? -1];
+      if (found !== undefined) found.flags |= NODE_SHAPES;
     } else if (verb === "fault") {
       const found = nodes[nodeByName.get(subject) ?? -1];
       if (found !== undefined) found.flags |= NODE_FAULT;

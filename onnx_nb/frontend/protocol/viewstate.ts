@@ -15,6 +15,7 @@ export interface ViewState {
   readonly camera?: CameraPosition;
   readonly column_height?: number;
   readonly brief?: boolean;
+  readonly plumbing?: boolean;
   readonly search?: string;
   readonly color?: string | null;
   readonly bookmarks?: readonly {
@@ -27,12 +28,13 @@ export interface ViewState {
 
 /** Returns changes of a view in the form of the trait. */
 export function viewFrom(columns: Columns, patch: Patch): ViewState {
-  const { open, camera, columnHeight, brief, search, color, bookmarks } = patch;
+  const { open, camera, columnHeight, brief, plumbing, search, color, bookmarks } = patch;
   return definedMembers({
     open: open && pathsOf(columns, open),
     camera,
     column_height: columnHeight,
     brief,
+    plumbing,
     search,
     color,
     bookmarks: bookmarks?.map(({ name, target, open, camera }) => ({

@@ -8,7 +8,7 @@ import type { DiffStatus } from "../protocol/diff.ts";
 import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { elide, type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
-import { BOX, type Label, type Scene } from "../scene/scene.ts";
+import { BOX, isPill, type Label, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bundling.ts";
 import { type Camera, type Size, visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
@@ -18,6 +18,7 @@ import { drawPins } from "./pins.ts";
 import type { SvgPen } from "./svg.ts";
 import { labelColor, type Theme } from "./theme.ts";
 import { enlargement, TITLE_ONLY, Titles } from "./titles.ts";
+import { isPlumbing, widthsOf } from "./wires.ts";
 
 export interface Picture {
   readonly scene: Scene;
@@ -106,15 +107,11 @@ function stroke(px: number, k: number): number {
   return Math.max(px, 0.6 / k);
 }
 
+type Outline = (box: number) => void;
+type Ink = string | null;
+
 /** Draws shapes as one path: filled, or with a line. */
-function paint(
-  ctx: Pen,
-  boxes: Iterable<number>,
-  outline: (box: number) => void,
-  fill: string | null,
-  line: string | null = null,
-  width = 0,
-): void {
+function paint(ctx: Pen, boxes: Iterable<number>, outline: Outline, fill: Ink, line: Ink = null, width = 0): void {
   ctx.beginPath();
   for (const box of boxes) outline(box);
   if (fill !== null) {
@@ -146,8 +143,13 @@ function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
 function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void {
   const { scene, columns, theme, marks, overlay } = picture;
   const { edges } = scene;
-  const plainEdges: number[] = [];
-  const dashedEdges: number[] = [];
+  /** the plain ones by their width; dashed ones by its negative, shape arithmetic by 0 */
+  const plainEdges = new Map<number, number[]>();
+  const widths = widthsOf(columns);
+  const add = (edge: number): void => {
+    const width = stroke(widths[edges.value[edge]], k);
+    append(plainEdges, isPlumbing(scene, columns, edge) ? 0 : edges.outerScope[edge] === 1 ? -width : width, edge);
+  };
   const emphasis: [edge: number, how: number][] = [];
   const bundles = new Map<number, number[]>();
   const isCrowded = list.length > 20_000;
@@ -160,29 +162,27 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
     if (how !== EDGE.PLAIN) emphasis.push([edge, how]);
     else if (extent(scene, edge) * k < (isCrowded ? 3 * SPECK : SPECK)) continue;
     else if (edges.bundle[edge] >= 0) append(bundles, edges.bundle[edge], edge);
-    else if (edges.outerScope[edge] === 1) dashedEdges.push(edge);
-    else plainEdges.push(edge);
+    else add(edge);
   }
   const bands: Band[] = [];
   for (const bundle of bundles.values()) {
     const parts = bandsOf(scene, bundle, k);
     bands.push(...parts.bands);
-    for (const edge of parts.lines) (edges.outerScope[edge] === 1 ? dashedEdges : plainEdges).push(edge);
+    parts.lines.forEach(add);
   }
   drawBands(ctx, picture, bands, k);
   ctx.strokeStyle = theme.edge;
-  ctx.lineWidth = stroke(1.3, k);
-  if (k < 0.25) ctx.globalAlpha = 0.75;
-  strokeEdges(ctx, scene, plainEdges, k);
-  ctx.setLineDash([4, 4]);
-  strokeEdges(ctx, scene, dashedEdges, k);
-  ctx.setLineDash([]);
-  ctx.globalAlpha = 1;
+  for (const [width, group] of plainEdges) {
+    ctx.lineWidth = Math.abs(width) || stroke(1, k);
+    ctx.globalAlpha = (k < 0.25 ? 0.75 : 1) * (width === 0 ? 0.6 : 1);
+    ctx.setLineDash(width === 0 ? [2, 3] : width < 0 ? [4, 4] : []);
+    strokeEdges(ctx, scene, group, k);
+  }
 
   for (const [edge, how] of emphasis.sort(([, a], [, b]) => a - b)) {
     const missing = how === EDGE.MISSING;
     ctx.strokeStyle = edgeInk(picture, edges.value[edge], how);
-    ctx.lineWidth = stroke(how === EDGE.LIT ? 2.6 : missing ? 2 : 1.6, k);
+    ctx.lineWidth = stroke(Math.max(how === EDGE.LIT ? 2.6 : missing ? 2 : 1.6, widths[edges.value[edge]]), k);
     ctx.globalAlpha = how === EDGE.REDUNDANT || how === EDGE.HOVER ? 0.7 : 1;
     ctx.setLineDash(missing || how === EDGE.REDUNDANT ? [5, 4] : edges.outerScope[edge] === 1 ? [4, 4] : []);
     strokeEdges(ctx, scene, [edge], k);
@@ -342,7 +342,7 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
   const colorOf = (box: number): string => {
     const difference = statusOf(picture, box);
     if (difference !== null) return difference.color;
-    if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
+    if (isPill(kind[box])) return theme.text;
     if (picture.statuses != null) return theme.line;
     if (overlay !== null) return paintOf(picture, box)?.fill ?? theme.line;
     if (kind[box] === BOX.SCOPE) return theme.scopes[0];
@@ -393,7 +393,7 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   const scopes = boxes.filter((box) => kind[box] === BOX.SCOPE);
   paint(ctx, nodes, outline, theme.card);
   paint(ctx, scopes, outline, theme.scopes[0]);
-  const pills = boxes.filter((box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+  const pills = boxes.filter((box) => isPill(kind[box]));
   paint(ctx, pills, outline, theme.text);
   for (const [color, group] of groupBy(boxes, (box) => paintOf(picture, box)?.fill)) paint(ctx, group, outline, color);
   paint(ctx, [...nodes, ...scopes], outline, null, theme.line, hairline);
@@ -463,7 +463,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.font = `600 ${TEXT.pill}px ${theme.font}`;
   ctx.fillStyle = theme.background;
   for (const box of boxes) {
-    if (kind[box] !== BOX.INPUT && kind[box] !== BOX.OUTPUT) continue;
+    if (!isPill(kind[box])) continue;
     const { title, sub } = labels.get(box) as Label;
     const titleWidth = measure(title, TEXT.pill, true);
     const width = sub === "" ? titleWidth : titleWidth + TEXT.gap + measure(sub, TEXT.pill, true);
@@ -630,7 +630,7 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
     }
     const boundaryMark = marks.inputs.has(value) ? "in" : marks.outputs.has(value) ? "out" : "";
     const pill = scene.boxes.kind[scene.boxOf("tensor", value)];
-    const full = nameLabels.has(value) || pill === BOX.INPUT || pill === BOX.OUTPUT ? "" : columns.valueNameOf(value);
+    const full = nameLabels.has(value) || isPill(pill) ? "" : columns.valueNameOf(value);
     const name = full.length > MAX_NAME_LENGTH ? `…${full.slice(1 - MAX_NAME_LENGTH)}` : full;
     nameLabels.add(value);
     const label = missing ? [name || full] : [boundaryMark, name, scene.edgeLabel(edge)].filter(Boolean);

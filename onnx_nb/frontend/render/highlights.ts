@@ -1,7 +1,7 @@
 /** Highlights in a scene: selection, hover, the planned extraction, problems, hits of a search. */
 
 import { type Columns, NODE_FAULT, type Target, VALUE_FAULT } from "../protocol/columns.ts";
-import { BOX, type Scene } from "../scene/scene.ts";
+import { BOX, isPill, type Scene } from "../scene/scene.ts";
 import { type Hit, type State, selectionOf } from "../scene/state.ts";
 
 /** Styles of an edge, weakest first; a stronger reason wins. */
@@ -55,8 +55,7 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     if (producer >= 0) lit.add(producer);
     for (const reader of consumers) lit.add(reader);
     // a pill represents the tensor itself; any other box is only its neighbor
-    if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT))
-      selectionBoxes.add(box);
+    if (isPill(scene.boxes.kind[box])) selectionBoxes.add(box);
   }
   if (hover?.kind === "tensor") mark(hover.id, EDGE.HOVER);
   for (const value of boundary.inputs) mark(value, EDGE.LIT);
@@ -136,8 +135,7 @@ function along(columns: Columns, chain: readonly number[]): number[] {
 /** Returns whether a value has edges to highlight: if not, its own box is, or the box that contains it. */
 function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
   if (columns.isConstant(value) || scene.edgesOf(value).length === 0) return false;
-  const kind = scene.boxes.kind[scene.boxOf("tensor", value)];
-  return kind !== BOX.INPUT && kind !== BOX.OUTPUT;
+  return !isPill(scene.boxes.kind[scene.boxOf("tensor", value)]);
 }
 
 /** Returns box → number of problems it shows; cached for a scene. */

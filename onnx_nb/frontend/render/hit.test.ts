@@ -30,7 +30,6 @@ describe("HitIndex", () => {
       if (kind[box] === BOX.OPEN) continue;
       expect(hit(x[box] + w[box] / 2, y[box] + h[box] / 2)).toMatchObject({
         part: "box",
-        box,
         target: boxTarget(scene, box),
       });
     }

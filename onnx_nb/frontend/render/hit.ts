@@ -6,7 +6,7 @@
 import Flatbush from "flatbush";
 import type { Target } from "../protocol/columns.ts";
 import { type Measure, TEXT, textTop } from "../scene/labels.ts";
-import { BOX, type Rect, type Scene } from "../scene/scene.ts";
+import { BOX, isPill, type Rect, type Scene } from "../scene/scene.ts";
 import type { Point } from "./camera.ts";
 import { along, distance2 } from "./curve.ts";
 import { Titles } from "./titles.ts";
@@ -14,9 +14,6 @@ import { Titles } from "./titles.ts";
 export interface PointerHit {
   readonly target: Target;
   readonly part: "box" | "toggle" | "edge" | "label";
-  /** index in the scene, −1 for none */
-  readonly box: number;
-  readonly edge: number;
 }
 
 /** Pixels: height of the title strip of an open scope, which represents the scope itself. */
@@ -29,6 +26,9 @@ const PORT = 4.5;
 const MAX_SCANNED = 1000;
 /** Pixels by which the text on an edge may extend beyond its scope. */
 const OVERHANG = 180;
+
+/** A world rectangle, by its corners. */
+type Area = readonly [x0: number, y0: number, x1: number, y1: number];
 
 export class HitIndex {
   readonly #scene: Scene;
@@ -68,10 +68,10 @@ export class HitIndex {
         const [from, to] = [scopes.edgePtr[scope], scopes.edgePtr[scope + 1]];
         for (let edge = from; lines && edge < to; edge++) items.edges.push(edge);
       } else {
-        this.#boxesOf(scope, x0, y0, x1, y1, add);
+        this.#boxesOf(scope, [x0, y0, x1, y1], add);
         let last = -1;
         if (!lines) continue;
-        this.#piecesOf(scope, x0, y0, x1, y1, (edge) => {
+        this.#piecesOf(scope, [x0, y0, x1, y1], (edge) => {
           if (edge !== last) items.edges.push(edge);
           last = edge;
         });
@@ -109,7 +109,7 @@ export class HitIndex {
     let at = -1;
     for (let scope = 0; scope >= 0; ) {
       let innermost = -1;
-      this.#boxesOf(scope, x, y, x, y, (box) => {
+      this.#boxesOf(scope, [x, y, x, y], (box) => {
         innermost = box;
       });
       if (innermost >= 0) at = innermost;
@@ -129,12 +129,9 @@ export class HitIndex {
     if (box >= 0 && target.kind !== "tensor" && boxTarget(this.#scene, box).id === target.id) {
       const open = boxes.kind[box] === BOX.OPEN;
       const y = open ? boxes.y[box] + HEADER / 2 : boxes.y[box] + boxes.h[box] / 2;
-      for (const part of [0.5, 0.35, 0.65, 0.2, 0.8]) {
-        const x = open
-          ? boxes.x[box] + TEXT.scope.titleX + this.#titleWidth(box) * part
-          : boxes.x[box] + boxes.w[box] * part;
-        if (works(x, y)) return { x, y };
-      }
+      const [before, width] = open ? [TEXT.scope.titleX, this.#titleWidth(box)] : [0, boxes.w[box]];
+      const places = [0.5, 0.35, 0.65, 0.2, 0.8].map((part) => boxes.x[box] + before + width * part);
+      for (const x of places) if (works(x, y)) return { x, y };
       return null;
     }
     if (target.kind !== "tensor") return null;
@@ -148,7 +145,7 @@ export class HitIndex {
       }
     }
     for (let pill = 0; pill < boxes.count; pill++) {
-      if ((boxes.kind[pill] !== BOX.INPUT && boxes.kind[pill] !== BOX.OUTPUT) || boxes.id[pill] !== target.id) continue;
+      if (!isPill(boxes.kind[pill]) || boxes.id[pill] !== target.id) continue;
       const x = boxes.x[pill] + boxes.w[pill] / 2;
       const y = boxes.y[pill] + boxes.h[pill] / 2;
       if (works(x, y)) return { x, y };
@@ -157,11 +154,11 @@ export class HitIndex {
   }
 
   #onBox(box: number, part: "box" | "toggle"): PointerHit {
-    return { target: boxTarget(this.#scene, box), part, box, edge: -1 };
+    return { target: boxTarget(this.#scene, box), part };
   }
 
   #onEdge(edge: number, part: "edge" | "label"): PointerHit {
-    return { target: { kind: "tensor", id: this.#scene.edges.value[edge] }, part, box: -1, edge };
+    return { target: { kind: "tensor", id: this.#scene.edges.value[edge] }, part };
   }
 
   /** Returns the scope whose title covers a point: small in the world, titles cover the boxes inside. */
@@ -210,7 +207,7 @@ export class HitIndex {
     let minDistance = reach * reach;
     let nearestEdge = -1;
     for (const scope of this.#scopesAt(x, y, reach, reach)) {
-      this.#piecesOf(scope, x - reach, y - reach, x + reach, y + reach, (edge, at) => {
+      this.#piecesOf(scope, [x - reach, y - reach, x + reach, y + reach], (edge, at) => {
         if (isAllowed !== null && !isAllowed(edge)) return;
         const d = distance2(points, at, x, y, this.#scene.direction);
         if (d <= minDistance) {
@@ -240,7 +237,7 @@ export class HitIndex {
     const { inside } = this.#scene.scopes;
     const scopesHere = [0];
     for (const scope of scopesHere) {
-      this.#boxesOf(scope, x - dx, y - dy, x + dx, y + dy, (box) => {
+      this.#boxesOf(scope, [x - dx, y - dy, x + dx, y + dy], (box) => {
         if (inside[box] >= 0) scopesHere.push(inside[box]);
       });
     }
@@ -248,7 +245,7 @@ export class HitIndex {
   }
 
   /** Finds boxes directly in a scope that touch a rectangle, in their order. */
-  #boxesOf(scope: number, x0: number, y0: number, x1: number, y1: number, visit: (box: number) => void): void {
+  #boxesOf(scope: number, [x0, y0, x1, y1]: Area, visit: (box: number) => void): void {
     const { boxes, scopes } = this.#scene;
     const { x, y, w, h } = boxes;
     const from = scopes.boxPtr[scope];
@@ -270,14 +267,7 @@ export class HitIndex {
   }
 
   /** Finds pieces of edges directly in a scope that touch a rectangle, in order, by the first of their two points. */
-  #piecesOf(
-    scope: number,
-    x0: number,
-    y0: number,
-    x1: number,
-    y1: number,
-    visit: (edge: number, at: number) => void,
-  ): void {
+  #piecesOf(scope: number, [x0, y0, x1, y1]: Area, visit: (edge: number, at: number) => void): void {
     const { edges, scopes } = this.#scene;
     const { ptr, points } = edges;
     const from = scopes.edgePtr[scope];

@@ -1,7 +1,7 @@
 /** Steps along the drawn graph for the arrow keys: through the borders of open scopes, to the nearest neighbor. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { BOX, type Scene } from "../scene/scene.ts";
+import { BOX, isPill, type Scene } from "../scene/scene.ts";
 import type { Rect } from "./camera.ts";
 import { boxOf } from "./highlights.ts";
 import { boxTarget, type HitIndex } from "./hit.ts";
@@ -22,8 +22,7 @@ export function walk(
   if (scene.boxes.count === 0) return null;
   if (from === null) return boxTarget(scene, start(scene));
   const box = boxOf(scene, columns, from);
-  const pill = box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT);
-  if (from.kind === "tensor" && !pill) return fromTensor(scene, from.id, step);
+  if (from.kind === "tensor" && !isPill(scene.boxes.kind[box])) return fromTensor(scene, from.id, step);
   if (box < 0) return boxTarget(scene, start(scene));
   if (step === "left" || step === "right") return boxAside(scene, box, step);
   const next = across(scene, box, step);
@@ -62,17 +61,13 @@ function fromTensor(scene: Scene, value: number, step: ArrowStep): Target | null
 /** Returns the nearest box whose height overlaps, on the wanted side, in the same scope. */
 function boxAside(scene: Scene, box: number, step: ArrowStep): Target | null {
   const { count, parent, x, y, w, h } = scene.boxes;
-  let nearestBox = -1;
-  let distance = Number.POSITIVE_INFINITY;
+  const center = (candidate: number): number => x[candidate] + w[candidate] / 2;
+  const distance = (candidate: number): number => (center(candidate) - center(box)) * (step === "right" ? 1 : -1);
+  let nearestBox = -1; // whose distance is NaN
   for (let candidate = 0; candidate < count; candidate++) {
     if (candidate === box || parent[candidate] !== parent[box]) continue;
     if (y[candidate] > y[box] + h[box] || y[candidate] + h[candidate] < y[box]) continue;
-    const d = x[candidate] + w[candidate] / 2 - (x[box] + w[box] / 2);
-    const along = step === "right" ? d : -d;
-    if (along > 0 && along < distance) {
-      nearestBox = candidate;
-      distance = along;
-    }
+    if (distance(candidate) > 0 && !(distance(candidate) >= distance(nearestBox))) nearestBox = candidate;
   }
   return nearestBox < 0 ? null : boxTarget(scene, nearestBox);
 }

@@ -12,19 +12,17 @@ export function drawPins(ctx: Pen, { scene, theme, overlay }: Picture, boxes: nu
     if (kind[box] === BOX.OPEN || overlay.number(kind[box], id[box]) !== 0) continue;
     const [tipX, tipY] = [x[box] + w[box], y[box] + h[box] / 2];
     const centerX = tipX + 1.9 * size;
-    for (const [radius, color] of [
-      [size, theme.bad],
-      [0.4 * size, theme.background],
-    ] as const) {
-      ctx.beginPath();
+    const fill = (radius: number, color: string): void => {
       ctx.roundRect(centerX - radius, tipY - radius, 2 * radius, 2 * radius, radius);
-      if (radius === size) {
-        ctx.moveTo(centerX - 0.5 * size, tipY - 0.85 * size);
-        ctx.lineTo(tipX, tipY);
-        ctx.lineTo(centerX - 0.5 * size, tipY + 0.85 * size);
-      }
       ctx.fillStyle = color;
       ctx.fill();
-    }
+      ctx.beginPath();
+    };
+    ctx.beginPath();
+    ctx.moveTo(centerX - 0.5 * size, tipY - 0.85 * size);
+    ctx.lineTo(tipX, tipY);
+    ctx.lineTo(centerX - 0.5 * size, tipY + 0.85 * size);
+    fill(size, theme.bad);
+    fill(0.4 * size, theme.background);
   }
 }

@@ -66,7 +66,39 @@ const PLAIN = columnsOf(`
   output y
 `);
 
+/** Returns width and dashes of each line of the color of wires. */
+function wiresIn(columns: Columns): [width: string | null, dashes: string | null][] {
+  const lines = parsed(toSvg(pictureOf(columns))).querySelectorAll(`path[stroke="${THEME.edge}"]`);
+  return Array.from(lines, (line) => [line.getAttribute("stroke-width"), line.getAttribute("stroke-dasharray")]);
+}
+
 describe("toSvg", () => {
+  test("draws wires by the bytes of their tensors, and dashes those of shape arithmetic", () => {
+    const model = `
+      input x N×256×256×256 float32
+      type a ?×? float32
+      Relu act : x -> a
+      Shape shape : x -> s
+      type s 4 int64
+      Reshape re : a s -> y
+      output y 4 float32
+    `;
+    const widths = (wires: ReturnType<typeof wiresIn>) => new Set(wires.map(([width]) => width));
+    expect(widths(wiresIn(columnsOf(model)))).toEqual(new Set(["4", "1"]));
+    expect(new Set(wiresIn(columnsOf(model)).map(([, dashes]) => dashes))).toEqual(new Set([null]));
+    const dashed = wiresIn(columnsOf(`${model}\nshapes shape`)).filter(([, dashes]) => dashes === "2 3");
+    expect(dashed, "into the Shape, although the tensor is large, and out of it").toEqual([["1", "2 3"]]);
+  });
+
+  test("has one path for each width, however many wires there are", () => {
+    const names = Array.from({ length: 200 }, (_, at) => `t${at}`);
+    const types = names.map((name, at) => `type ${name} ${10 ** (at % 9)} float32`);
+    const nodes = names.slice(1).map((name, at) => `Relu n${at} : ${names[at]} -> ${name}`);
+    const wires = wiresIn(columnsOf(["input t0", ...types, ...nodes, `output ${names.at(-1)}`].join("\n")));
+    expect(new Set(wires.map(([width]) => width)).size).toBe(6);
+    expect(wires.length, "lines and arrows").toBe(12);
+  });
+
   test("draws a thousand equal tensors as one band, each of which can be hit", () => {
     const names = Array.from({ length: 1000 }, (_, i) => `s${i}`);
     const columns = columnsOf(`

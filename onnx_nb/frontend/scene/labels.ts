@@ -3,7 +3,7 @@
 import { attributePairs, type Columns, NODE_DIFFERS, SCOPE_KIND } from "../protocol/columns.ts";
 import { countOf, formatCompact } from "./formatting.ts";
 import { Interner } from "./interner.ts";
-import { BOX, type Label, type Pair } from "./scene.ts";
+import { BOX, isPill, type Label, type Pair } from "./scene.ts";
 
 /** Width of a text in px; bold is weight 600. Injected: the browser asks a canvas, tests count characters. */
 export interface Measure {
@@ -65,7 +65,7 @@ export class Labels {
 
   of(kind: number, id: number): FittedLabel {
     if (kind === BOX.NODE) return this.#node(id);
-    if (kind === BOX.INPUT || kind === BOX.OUTPUT) return fitPill(this.#columns, id, this.#measure);
+    if (isPill(kind)) return fitPill(this.#columns, id, this.#measure);
     return fitScope(this.#columns, id, kind === BOX.OPEN, this.#measure);
   }
 
@@ -171,7 +171,6 @@ function fitNode(columns: Columns, node: number, measure: Measure): FittedLabel 
   const op = columns.opOf(node);
   const title = elide(op, MAX_WIDTH - 30, TEXT.title, true, measure);
   const pairs = [...constants(columns, node), ...attributePairs(columns.str(columns.nodeAttributes[node]))];
-  const full = [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n");
   const differs = (columns.nodeFlags[node] & NODE_DIFFERS) === 0 ? "" : "differs";
   const shownDomain = domain === "" || domain === "ai.onnx" ? "" : domain;
   // one line has room for it at projections only, in place of the shape of the weights
@@ -181,9 +180,8 @@ function fitNode(columns: Columns, node: number, measure: Measure): FittedLabel 
   if (measure.brief === true) {
     // the op and what distinguishes it best: its module or domain, or else its first weight or scalar
     const sub = elide(note || (pairs[0]?.[1] ?? ""), BRIEF.note, TEXT.line, false, measure, "middle");
-    const isComplete = title === op && (pairs.length === 0 || (pairs.length === 1 && sub === pairs[0][1]));
     return {
-      label: { title, sub, lines: [], full: isComplete ? "" : full },
+      label: { title, sub, lines: [] },
       w: Math.max(NODE.minWidth, Math.ceil(titleWidth(title, sub, measure) + TEXT.node.x + NODE.right)),
       h: NODE.height - 2 * BRIEF.less,
     };
@@ -191,10 +189,10 @@ function fitNode(columns: Columns, node: number, measure: Measure): FittedLabel 
   const room = MAX_WIDTH - TEXT.node.x - NODE.right;
   const left = room - measure(title, TEXT.title, true) - TEXT.gap;
   const sub = note === "" ? "" : elide(note, left, TEXT.line, false, measure);
-  const { lines, isElided } = pack(pairs, 186, measure);
+  const lines = pack(pairs, 186, measure);
   const width = Math.max(titleWidth(title, sub, measure), ...lines.map((row) => rowWidth(row, measure)));
   return {
-    label: { title, sub, lines, full: isElided || title !== op || sub !== note ? full : "" },
+    label: { title, sub, lines },
     w: Math.max(NODE.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.node.x + NODE.right))),
     h: NODE.height + TEXT.node.lineStep * lines.length,
   };
@@ -219,14 +217,12 @@ function fitScope(columns: Columns, scope: number, open: boolean, measure: Measu
   const title = elide(full, room - repeatRoom, TEXT.title, true, measure, "middle");
   const left = room - measure(title, TEXT.title, true) - TEXT.gap;
   const contents = contentsText(columns, scope);
-  const difference = columns.str(columns.scopeDifference[scope]);
-  const details = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
   if (measure.brief === true) {
     const size = repeatText || (open ? "" : contents.split(" · ")[0]);
     const sizeText = size === "" || left < 24 ? "" : elide(size, left, TEXT.line, false, measure);
     const titleSpace = titleWidth(title, sizeText, measure);
     return {
-      label: { title, sub: sizeText, lines: [], full: details },
+      label: { title, sub: sizeText, lines: [] },
       w: Math.max(open ? 0 : NODE.minWidth, Math.ceil(titleSpace + TEXT.scope.titleX + CLOSED.right)),
       h: CLOSED.height - 2 * BRIEF.less,
     };
@@ -235,10 +231,9 @@ function fitScope(columns: Columns, scope: number, open: boolean, measure: Measu
     left - multipleWidth < 24 ? "" : elide(note[0] as string, left - multipleWidth, TEXT.line, false, measure);
   const sub = left < multipleWidth ? "" : `${kind === "…" ? "" : kind} ${repeatText}`.trim();
   const row: Pair = ["", elide(contents, room, TEXT.line, false, measure)];
-  const isElided = details !== `${`${title} ${sub}`.trim()}\n${row[1]}`;
   const width = Math.max(titleWidth(title, sub, measure), open ? 0 : measure(row[1], TEXT.line, false));
   return {
-    label: { title, sub, lines: open ? [] : [[row]], full: isElided ? details : "" },
+    label: { title, sub, lines: open ? [] : [[row]] },
     w: Math.max(open ? 0 : CLOSED.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.scope.titleX + CLOSED.right))),
     h: CLOSED.height + (open ? 0 : TEXT.scope.lineStep),
   };
@@ -262,13 +257,12 @@ function contentsText(columns: Columns, scope: number): string {
 
 function fitPill(columns: Columns, value: number, measure: Measure): FittedLabel {
   const name = columns.valueNameOf(value);
-  const fullType = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
-  const type = measure.brief === true ? "" : fullType; // its edge shows it as well
+  const type = measure.brief === true ? "" : `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim(); // its edge shows it as well
   const sub = elideType(type, 200, TEXT.pill, true, measure);
   const typeWidth = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
   const title = elide(name, PILL.maxWidth - 2 * PILL.side - typeWidth, TEXT.pill, true, measure, "middle");
   return {
-    label: { title, sub, lines: [], full: title === name && sub === fullType ? "" : `${name} ${fullType}`.trim() },
+    label: { title, sub, lines: [] },
     w: Math.max(PILL.minWidth, Math.ceil(measure(title, TEXT.pill, true) + typeWidth + 2 * PILL.side)),
     h: PILL.height - (measure.brief === true ? 2 * BRIEF.less : 0),
   };
@@ -285,7 +279,7 @@ function constants(columns: Columns, node: number): Pair[] {
 }
 
 /** Arranges pairs in at most MAX_ROWS rows of `width` px; text that does not fit becomes "…". */
-function pack(pairs: readonly Pair[], width: number, measure: Measure): { lines: Pair[][]; isElided: boolean } {
+function pack(pairs: readonly Pair[], width: number, measure: Measure): Pair[][] {
   const lines: Pair[][] = [];
   let lineWidth = 0;
   const ellipsis = measure("…", TEXT.line, false) + TEXT.keyGap;
@@ -303,14 +297,10 @@ function pack(pairs: readonly Pair[], width: number, measure: Measure): { lines:
       lineWidth = pairWidth;
     } else {
       if (last !== undefined && lineWidth + ellipsis <= width + ellipsis) last.push(["", "…"]);
-      return { lines, isElided: true };
+      return lines;
     }
   }
-  const isElided = lines.flat().some(([key, value], index) => {
-    const pair = pairs[index];
-    return pair === undefined || pair[0] !== key || pair[1] !== value;
-  });
-  return { lines, isElided };
+  return lines;
 }
 
 function titleWidth(title: string, sub: string, measure: Measure): number {

@@ -27,6 +27,8 @@ const MAX_EXAMPLE_BOXES = 6;
  */
 export type Fits = (open: ReadonlySet<number>, zoom: number, brief: boolean, columnHeight: number) => number | null;
 
+type Fit = (open: ReadonlySet<number>, columnHeight: number) => number | null;
+
 export interface Opening {
   readonly open: ReadonlySet<number>;
   /** 0 for one column */
@@ -118,11 +120,7 @@ const anywhere = (): number => 0;
  *
  * Null if even the closed scopes do not fit.
  */
-function openScopes(
-  columns: Columns,
-  fits: (open: ReadonlySet<number>, columnHeight: number) => number | null,
-  { brief, depthFirst, trivia = true }: Way = FIRST,
-): Opening | null {
+function openScopes(columns: Columns, fits: Fit, { brief, depthFirst, trivia = true }: Way = FIRST): Opening | null {
   const scopes = scopesOf(columns);
   const itemCount = (scope: number): number => scopes.of(scope).kind.length;
   const { scopeKind, scopeNodes, scopeParent, scopeRepeat } = columns;

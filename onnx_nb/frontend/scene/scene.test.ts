@@ -548,10 +548,10 @@ output y
     const closed = buildScene(columns, new Set([0]), measure, cache);
     const enc = scopeAt(columns, "enc");
     const opened = buildScene(columns, new Set([0, enc]), measure, cache);
-    const { dx, dy } = keepInPlace(closed, opened, "scope", enc);
+    const { dx, dy } = keepInPlace(closed, opened, { kind: "scope", id: enc });
     expect(closed.boxes.x[closed.boxOf("scope", enc)] + dx).toBe(opened.boxes.x[opened.boxOf("scope", enc)]);
     expect(closed.boxes.y[closed.boxOf("scope", enc)] + dy).toBe(opened.boxes.y[opened.boxOf("scope", enc)]);
-    expect(keepInPlace(sceneOf("", "none"), opened, "scope", enc)).toEqual({ dx: 0, dy: 0 });
+    expect(keepInPlace(sceneOf("", "none"), opened, { kind: "scope", id: enc })).toEqual({ dx: 0, dy: 0 });
   });
 
   test("lays out the flow from left to right if asked", () => {

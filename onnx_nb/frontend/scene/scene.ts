@@ -6,6 +6,9 @@ import type { Direction } from "../protocol/host.ts";
 /** Kinds of a box. The id of a node or scope box is that node or scope, of an input or output pill its value. */
 export const BOX = { NODE: 0, SCOPE: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
 
+/** Returns whether a box is that of an input or output. */
+export const isPill = (kind: number): boolean => kind === BOX.INPUT || kind === BOX.OUTPUT;
+
 export interface Point {
   readonly x: number;
   readonly y: number;
@@ -81,8 +84,6 @@ export interface Label {
   readonly sub: string;
   /** rows under the title: weights and scalars by formal name, attributes; the key is italic and may be "" */
   readonly lines: readonly (readonly Pair[])[];
-  /** the whole text if something was elided, else "" */
-  readonly full: string;
 }
 
 export interface Scene {
@@ -104,12 +105,7 @@ export interface Scene {
 }
 
 /** Returns how far a box moved between two scenes, to move the camera as far; 0 if one of them does not show it. */
-export function keepInPlace(
-  before: Scene,
-  after: Scene,
-  kind: Target["kind"],
-  id: number,
-): { readonly dx: number; readonly dy: number } {
+export function keepInPlace(before: Scene, after: Scene, { kind, id }: Target): { dx: number; dy: number } {
   const was = before.boxOf(kind, id);
   const now = after.boxOf(kind, id);
   if (was < 0 || now < 0) return { dx: 0, dy: 0 };

@@ -142,6 +142,7 @@ class ScopeGraphs {
         for (let inner = children.ptr[at]; inner < children.ptr[at + 1]; inner++) stack.push(children.items[inner]);
       }
       const owner = columns.ownerOf(child);
+      if (owner < 0 && nodes.length === before && columns.scopeNodes[child] > 0) continue; // all of it is hidden
       if (owner >= 0) bodyItem.set(owner, item);
       let first = owner >= 0 ? owner : Number.POSITIVE_INFINITY;
       if (owner < 0) for (let k = before; k < nodes.length; k++) first = Math.min(first, nodes[k]);
@@ -239,7 +240,8 @@ class ScopeGraphs {
         const frame = this.#body[columns.nodeScope[node]];
         const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isBodyOutput(tensor);
         let leaves = !root && output && this.#body[scope] === frame && columns.scopeKind[scope] !== SCOPE_KIND.FUNCTION;
-        for (let c = ptr[tensor]; c < ptr[tensor + 1] && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
+        for (let c = ptr[tensor]; c < ptr[tensor + 1] && !leaves; c++)
+          leaves = this.#stamp[readers[c]] !== stamp && !columns.isFolded(readers[c]);
         if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
         else if (ptr[tensor] === ptr[tensor + 1] && kind[item] === BOX.NODE) edgeOf(tensor, item);
       }
@@ -381,12 +383,9 @@ const MAX_LABELS = 8;
 /** … and of any type, for brief labels. */
 const MAX_BRIEF_LABELS = 3;
 
-function speakers(
-  columns: Columns,
-  { value, source }: Hyperedges,
-  ptr: Uint32Array,
-  sink: Int32Array,
-): Pick<Shape, "speaksFor" | "speaksBriefly" | "bundle"> {
+type Speakers = Pick<Shape, "speaksFor" | "speaksBriefly" | "bundle">;
+
+function speakers(columns: Columns, { value, source }: Hyperedges, ptr: Uint32Array, sink: Int32Array): Speakers {
   const speaksFor = new Uint32Array(value.length).fill(1);
   const speaksBriefly = new Uint32Array(value.length).fill(1);
   const bundle = new Int32Array(value.length).fill(-1);

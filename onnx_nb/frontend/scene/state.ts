@@ -37,7 +37,7 @@ export interface Submodel {
 }
 
 /** Fields that can be undone, and the field that is undone with another. */
-const UNDOABLE = ["boundary", "submodel", "open", "direction", "overlay", "bookmarks", "others"] as const;
+const UNDOABLE = ["boundary", "submodel", "open", "direction", "plumbing", "overlay", "bookmarks", "others"] as const;
 const COMPANIONS: Readonly<Record<string, "color" | "selection">> = { overlay: "color", others: "selection" };
 /** Fields as they were before a step. */
 type UndoStep = Partial<Pick<State, (typeof UNDOABLE)[number] | "color" | "selection">>;
@@ -46,6 +46,8 @@ export interface State {
   readonly open: ReadonlySet<number>;
   /** direction of the flow */
   readonly direction: Direction;
+  /** nodes that compute with nothing but shapes are shown */
+  readonly plumbing: boolean;
   /** the last selected target, which the inspector shows and the keys start from */
   readonly selection: Target | null;
   /** the other selected targets in order of selection; empty if `selection` is null */
@@ -87,6 +89,8 @@ export interface State {
 export type Action =
   | { readonly type: "open" | "close" | "toggle"; readonly scope: number }
   | { readonly type: "direction"; readonly direction: Direction }
+  /** shows or hides shape arithmetic, by default the other way round */
+  | { readonly type: "plumbing"; readonly plumbing?: boolean }
   | { readonly type: "openAll"; readonly scopes: Iterable<number> }
   /** opens these scopes and closes all others */
   | { readonly type: "openOnly"; readonly scopes: ReadonlySet<number> }
@@ -145,6 +149,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
   return {
     open: new Set(open),
     direction,
+    plumbing: true,
     selection: null,
     others: NO_TARGETS,
     gathering: false,
@@ -237,6 +242,8 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
       const { type, ...fields } = action;
       return { ...state, ...fields };
     }
+    case "plumbing":
+      return { ...state, plumbing: action.plumbing ?? !state.plumbing };
     case "openAll":
       return { ...state, open: new Set([...state.open, ...action.scopes]) };
     case "openOnly":

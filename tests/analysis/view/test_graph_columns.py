@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,16 @@ from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view import graph_columns as columns_module
 from onnx_nb.analysis.view.columns import Columns
-from onnx_nb.analysis.view.graph_columns import CALLS, CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, OUTPUT, columns
+from onnx_nb.analysis.view.graph_columns import (
+    CALLS,
+    CONSTANT,
+    FAULTY,
+    FAULTY_VALUE,
+    FOLDED,
+    OUTPUT,
+    SHAPES,
+    columns,
+)
 from tests import models
 from tests.analysis.scopes.test_scopes import EXPORTS, MODELS
 from tests.conformance.cases import Case, Runnable
@@ -155,6 +165,33 @@ def test_flags() -> None:
     assert flags == {"x": 0, "c": CONSTANT, "t": 0, "y": OUTPUT, "ghost": FAULTY_VALUE, "t::b": 0}
     inputs = dict(zip(read.text("op_name"), read.text("op_inputs"), strict=True))
     assert inputs == {"Constant": "", "Twice": "a", "Unheard": "", "Add": "A,B"}
+
+
+def test_nodes_that_compute_with_nothing_but_shapes_are_marked() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 8] x, int64[2] given) => (float[m, 8] y, float[p] z)
+    <int64[1] four = {4}, int64 first = {0}> {
+        reached = Add (size, one)
+        shape = Shape (x)
+        one = Gather (shape, first)
+        size = Size (x)
+        target = Concat <axis = 0> (more, four)
+        more = Mul (reached, four)
+        mixed = Add (target, given)
+        flat = Reshape (x, target)
+        y = Reshape (flat, mixed)
+        condition = Greater (size, first)
+        z = If (condition) <
+            then_branch = t () => (float[p] a) { a = Flatten (x) },
+            else_branch = e () => (float[p] b) { inner = Shape (flat)  b = ConstantOfShape (inner) }
+        >
+    }""")
+    read = Read(proto)
+    names = read.text("value_name")
+    outputs = [names[value] for value in read["out_value"]]
+    marked = {name for name, flag in zip(outputs, read["node_flags"], strict=True) if flag & SHAPES}
+    # not the If, whose branch reads x, and nothing that reads an input
+    assert marked == {"shape", "one", "size", "reached", "more", "target", "condition", "inner", "b"}
 
 
 def test_types_are_written_for_people() -> None:
