@@ -10,7 +10,7 @@ import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.t
 import { button, copyButton, el, elide, facts, fillings } from "../ui/dom.ts";
 import { numbers, Table, tablesBelow, texts } from "../ui/table.ts";
 import { createPanelTask, type OnProgress } from "../ui/task.ts";
-import { download } from "./export.ts";
+import { csvButton } from "./export.ts";
 
 export interface DecodingOptions {
   readonly height?: number;
@@ -83,7 +83,6 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
     },
     signal,
   );
-  const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.name} steps`, "csv");
   const others = data.reference.filter((token, step) => token !== data.candidate[step]).length;
   const ties = data.ties.filter(Boolean).length;
   const counts = [countOf(count, "step"), countOf(parts.length, "part"), countOf(others, "other token")];
@@ -103,7 +102,7 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
         el("span.onnx-nb-dim", `${elide(about.name, 48)} · ${counts.join(" · ")}`),
       ),
       show,
-      button("Save CSV", csv, signal, { title: "The steps that are shown, with all digits" }),
+      csvButton(table, `${about.name} steps`, signal),
     ),
     task.element,
     el(

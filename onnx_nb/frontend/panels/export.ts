@@ -4,7 +4,8 @@ import type { Camera, Size } from "../render/camera.ts";
 import type { Picture } from "../render/canvas.ts";
 import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
-import { el } from "../ui/dom.ts";
+import { button, el } from "../ui/dom.ts";
+import type { Table } from "../ui/table.ts";
 
 /** Limits up to which a picture shows the whole graph: pixels of width and height, and boxes. */
 const MAX_PICTURE = { w: 2000, h: 6000, boxes: 400 } as const;
@@ -42,6 +43,12 @@ export async function pixelsOf(svg: string): Promise<Blob> {
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)));
   });
+}
+
+/** Returns a button that downloads the shown rows of a table. */
+export function csvButton(table: Table, name: string, signal: AbortSignal): HTMLElement {
+  const save = (): void => download(new Blob([table.csv()], { type: "text/csv" }), name, "csv");
+  return button("Save CSV", save, signal, { title: "The rows that are shown, with all digits" });
 }
 
 /** Downloads a file that is named after the model. */

@@ -29,8 +29,8 @@ export interface GraphPairOptions {
 export interface GraphPairHost {
   /** for each graph; it need not plan or extract */
   readonly graphs: readonly [GraphHost, GraphHost];
-  onSelect(side: SideOf, selection: readonly NamedTarget[]): void;
-  onSync(onSync: boolean): void;
+  onSelect?(side: SideOf, selection: readonly NamedTarget[]): void;
+  onSync?(onSync: boolean): void;
   /** returns label and text of each fact about a target and its counterpart, for the inspector */
   counterpartFacts(side: SideOf, target: Target, name: string): [string, string][];
 }
@@ -77,7 +77,7 @@ export function createGraphPair(
   const setSync = (on: boolean): void => {
     if (on === synchronizer.enabled) return;
     toggle.setAttribute("aria-pressed", String(on));
-    host.onSync(on);
+    host.onSync?.(on);
     synchronizer.enabled = on;
     lead(synchronizer.leader);
   };
@@ -98,7 +98,7 @@ export function createGraphPair(
     const members: Partial<GraphHost> = {
       canExtract: false,
       changed(patch: Patch) {
-        if (patch.selection !== undefined) host.onSelect(side, patch.selection);
+        if (patch.selection !== undefined) host.onSelect?.(side, patch.selection);
         synchronizer.changed(side, patch);
         if (patch.selection !== undefined) markSelection();
       },

@@ -21,7 +21,7 @@ import {
 } from "../ui/table.ts";
 import { createPanelTask } from "../ui/task.ts";
 import { createChartGraph, type GraphSource } from "./chartgraph.ts";
-import { download } from "./export.ts";
+import { csvButton } from "./export.ts";
 
 export interface ProfileOptions {
   readonly height?: number;
@@ -128,8 +128,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   tabs.show(0);
   const views = createViews(root, data, charts, options, pick, () => explain(), signal);
 
-  const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");
-  const save = button("Save CSV", csv, signal, { title: "The kernels that are shown, with all digits" });
+  const save = csvButton(table, `${about.model} kernels`, signal);
   const linkNote = el("span.onnx-nb-dim.onnx-nb-linked");
   const left = about.left_out > 0 ? [`${countOf(about.left_out, "short execution")} not on the timeline`] : [];
   const message = el("b.onnx-nb-said", elide(about.message, 900));
