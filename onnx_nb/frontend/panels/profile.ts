@@ -427,6 +427,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     const name = /^\S+ '(.*)'$/.exec(first)?.[1] ?? first;
     return moreNames.length === 0 ? name : `${name} +${moreNames.length}`;
   };
+  const size = (x: number): string => (Number.isNaN(x) ? "–" : bytes(x));
   const where = (kernel: number): string =>
     [data.text("inside", kernel), data.text("edge", kernel)].filter(Boolean).join(" ");
   return [
@@ -445,10 +446,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     rate("gbs", "GB/s", "Billions of bytes read and written a second", 8),
     rate("intensity", "FLOP/B", "Arithmetic intensity: operations for each byte", 9),
     numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), integer, { spare: 12 }),
-    numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), (x) => (Number.isNaN(x) ? "–" : bytes(x)), {
-      spare: 11,
-      hint: "In use when it ended",
-    }),
+    numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), size, { spare: 11, hint: "In use when it ended" }),
     texts("where", "Inside, on", [70, 1], where, { spare: 10, names: true }),
   ];
 }
