@@ -120,8 +120,7 @@ export abstract class Chart<Options extends ChartOptions> {
     this.#range = range;
     if (range === null) this.#ends = null;
     const [from, to] = range ?? [1, 0];
-    const isInside = (middle: number): boolean => middle >= from && middle <= to;
-    const places = this.places().filter(([, start, end]) => isInside((start + end) / 2));
+    const places = this.places().filter(([, start, end]) => start + end >= 2 * from && start + end <= 2 * to);
     const rows = places.map(([row]) => row);
     this.options.onRange?.(rows, this);
     this.schedule();
@@ -281,10 +280,7 @@ export abstract class Chart<Options extends ChartOptions> {
       ...{ Home: () => this.step(-Infinity), End: () => this.step(Infinity) },
       ...this.keys(),
     };
-    onKeys(
-      surface,
-      { ...keys, Escape: (event) => (this.#range ? this.chooseRange(null) : keys.Escape(event)) },
-      signal,
-    );
+    const leave = (event: KeyboardEvent): void => (this.#range ? this.chooseRange(null) : keys.Escape(event));
+    onKeys(surface, { ...keys, Escape: leave }, signal);
   }
 }

@@ -98,12 +98,11 @@ export class ErrorPlot extends Chart<ErrorPlotOptions> {
       if (Number.isNaN(y)) continue;
       pen.beginPath();
       circle(pen, x, y, 5);
-      pen.strokeStyle = this.theme.background;
-      pen.lineWidth = 4;
-      pen.stroke();
-      pen.strokeStyle = color;
-      pen.lineWidth = 2;
-      pen.stroke();
+      for (const [ink, width] of [[this.theme.background, 4] as const, [color, 2] as const]) {
+        pen.strokeStyle = ink;
+        pen.lineWidth = width;
+        pen.stroke();
+      }
     }
   }
 
@@ -182,14 +181,11 @@ export type PlotArea = ReturnType<typeof createPlotArea>;
 export function createPlotArea(errors: ErrorSeries, span: Extent, width: number, height: number) {
   const [from, to] = span;
   const { logarithmic } = errors;
-  const sizes: number[] = [];
-  let zeros = false;
-  let infinite = false;
-  for (const number of errors.series.flatMap(({ numbers }) => Array.from(numbers))) {
-    if (number === 0 && logarithmic) zeros = true;
-    else if (Math.abs(number) === Number.POSITIVE_INFINITY) infinite = true;
-    else if (!Number.isNaN(number)) sizes.push(logarithmic ? Math.abs(number) : number);
-  }
+  const numbers = errors.series.flatMap(({ numbers }) => Array.from(numbers));
+  const zeros = logarithmic && numbers.includes(0);
+  const infinite = numbers.some((x) => Math.abs(x) === Number.POSITIVE_INFINITY);
+  const finite = numbers.filter((x) => Number.isFinite(x) && !(logarithmic && x === 0));
+  const sizes = logarithmic ? finite.map(Math.abs) : finite;
   const left = MARGIN.left;
   const right = Math.max(left + 40, width - MARGIN.right);
   const top = MARGIN.top + (infinite ? SHELF : 0);

@@ -286,15 +286,9 @@ function literal(text: string): string {
 }
 
 function notebookOf(cells: readonly string[], kernel: Kernel | null | undefined): object {
+  const cell = { cell_type: "code", metadata: {}, execution_count: null, outputs: [] };
   return {
-    cells: cells.map((source, index) => ({
-      cell_type: "code",
-      id: `cell-${index}`,
-      metadata: {},
-      execution_count: null,
-      outputs: [],
-      source,
-    })),
+    cells: cells.map((source, index) => ({ ...cell, id: `cell-${index}`, source })),
     metadata: { kernelspec: { name: kernel?.name ?? "python3", display_name: "Python 3", language: "python" } },
     nbformat: 4,
     nbformat_minor: 5,

@@ -78,6 +78,7 @@ export function createExternalData(
     outside === 0
       ? "All tensors are inside the model file, so no data file can be lost or moved."
       : "The bytes of every tensor are inside their file, their number fits its type and shape, and none overlap.";
+  const head = el("section.onnx-nb-part", el("div.onnx-nb-parthead", el("h4", "Tensors"), table.filter));
   root.replaceChildren(
     el(
       "header.onnx-nb-bar",
@@ -87,12 +88,7 @@ export function createExternalData(
     ),
     problems.length === 0 ? el("section.onnx-nb-part", el("p", reassurance)) : issues(audit, table, signal),
     ...(files.length > 0 ? [fileList(files)] : []),
-    ...(tensors.length > 0
-      ? [
-          el("section.onnx-nb-part", el("div.onnx-nb-parthead", el("h4", "Tensors"), table.filter)),
-          el("div.onnx-nb-split-body", table.element),
-        ]
-      : []),
+    ...(tensors.length > 0 ? [head, el("div.onnx-nb-split-body", table.element)] : []),
   );
 }
 
@@ -148,16 +144,13 @@ function fileList(files: readonly DataFile[]): HTMLElement {
     const unusedBytes = orphan + Math.max(0, nbytes - used - padding - orphan);
     const share = (part: number): string => `${nbytes > 0 ? (100 * part) / nbytes : 0}%`;
     const bytesOrDash = (part: number): string => (part > 0 ? bytes(part) : "–");
+    const title = `${bytes(used)} used, ${bytes(padding)} padding, ${bytes(unusedBytes)} unused`;
+    const stretch = (kind: string, part: number): HTMLElement =>
+      el(`i.onnx-nb-${kind}`, { style: { width: share(part) } });
     const bar = el(
       "div.onnx-nb-fill",
-      {
-        role: "img",
-        "aria-label": `${share(used)} used`,
-        title: `${bytes(used)} used, ${bytes(padding)} padding, ${bytes(unusedBytes)} unused`,
-      },
-      el("i.onnx-nb-used", { style: { width: share(used) } }),
-      el("i.onnx-nb-padding", { style: { width: share(padding) } }),
-      el("i.onnx-nb-orphan", { style: { width: share(orphan) } }),
+      { role: "img", "aria-label": `${share(used)} used`, title },
+      ...[stretch("used", used), stretch("padding", padding), stretch("orphan", orphan)],
     );
     return el(
       "tr",

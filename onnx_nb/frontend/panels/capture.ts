@@ -6,7 +6,7 @@ import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { shortDtype } from "../scene/labels.ts";
 import { button, createAnnouncer, el, elide, facts, paneHead } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
-import { download } from "./export.ts";
+import { csvButton } from "./export.ts";
 
 /** Text that accompanies the numbers. */
 export interface CaptureAbout {
@@ -64,8 +64,6 @@ export function createCapture(
   };
   const onlyOdd = button(`Only NaN and Inf (${integer(odd)})`, press, signal, { "aria-pressed": false });
   onlyOdd.hidden = odd === 0;
-  const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} values`, "csv");
-  const save = button("Save CSV", csv, signal, { title: "The rows that are shown, with all digits" });
   const linkNote = el("div.onnx-nb-dim.onnx-nb-linked");
   const go = (name: string): void => {
     table.choose(rowOf.get(name) ?? -1);
@@ -90,7 +88,7 @@ export function createCapture(
       el("span.onnx-nb-dim.onnx-nb-ellipsis", about.runs),
       table.filter,
       onlyOdd,
-      save,
+      csvButton(table, `${about.model} values`, signal),
     ),
     linkNote,
     ...strips,

@@ -70,8 +70,7 @@ export function createChartGraph(
     }
     const ids = rows.flatMap((row) => targetsOf(row).map(({ id }) => id)).sort((a, b) => a - b);
     // nodes between them that have no row belong to it, too: an optimizer removes some
-    const between =
-      ids.length === 0 ? [] : Array.from({ length: ids[ids.length - 1] - ids[0] + 1 }, (_, at) => ids[0] + at);
+    const between = Array.from({ length: (ids.at(-1) ?? -1) - (ids[0] ?? 0) + 1 }, (_, at) => ids[0] + at);
     const nodes = between.filter((node) => view?.columns.isFolded(node) === false);
     const targets = nodes.map((id): Target => ({ kind: "node", id }));
     select(targets);

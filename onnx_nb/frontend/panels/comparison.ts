@@ -131,7 +131,12 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const hasOnlyMissing = points.count === 0 && points.missingCount > 0;
   tabs.show(points.layers > 1 && options.back === undefined ? 0 : hasOnlyMissing ? 2 : 1);
   const content = {
-    svg: () => pictureOf(root, [...header.querySelectorAll(".onnx-nb-announced"), chart.element]),
+    svg: () => {
+      const stills = [...header.querySelectorAll(".onnx-nb-announced"), chart.element].map((part) =>
+        stillOf(part, false),
+      );
+      return stack(stills, getComputedStyle(root).backgroundColor);
+    },
     csv: () => pointsCsv(points, table.rows),
   };
   const save = saveMenu(points, content, options, task, signal);
@@ -169,11 +174,6 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
       detail.redraw();
     },
   };
-}
-
-function pictureOf(root: HTMLElement, parts: readonly Element[]): string {
-  const stills = parts.map((part) => stillOf(part, false));
-  return stack(stills, getComputedStyle(root).backgroundColor);
 }
 
 /** Creates the tables of the layers, of the points, and of the values without one. */
@@ -303,26 +303,22 @@ function saveMenu(
 ): Menu {
   const name = `${points.about.candidate.replace(/\.onnx$/i, "")} errors`;
   const menu = createMenu("Save", "Save a picture, the table, or a page", signal);
-  const entry = (text: string, title: string, save: () => void | Promise<void>): Entry => {
-    const act = (): void => void Promise.resolve().then(save).catch(task.fail);
-    return { text, title, act };
+  const entry = (extension: string, what: string, title: string, make: () => string | Promise<Blob>): Entry => {
+    const save = async (): Promise<void> => download(await make(), name, extension);
+    return { text: `${extension.toUpperCase()} of the ${what}`, title, act: () => void save().catch(task.fail) };
   };
-  const file = (parts: BlobPart, type: string, extension: string): void =>
-    download(new Blob([parts], { type }), name, extension);
+  const pictures = [
+    entry("svg", "plot", "Vector graphics, as it is shown", content.svg),
+    entry("png", "plot", "Pixels, at twice its size", () => pixelsOf(content.svg())),
+  ];
+  const table = entry("csv", "table", "The points that are shown, every metric with all digits", content.csv);
   const writePage = async (abort: AbortSignal, progress: OnProgress): Promise<string> => {
     const html = await page?.(abort, progress);
-    if (html !== undefined) file(html as Uint8Array<ArrayBuffer>, "text/html", "html");
+    if (html !== undefined) download(html, name, "html");
     return "";
   };
-  const [svg, png] = ["Vector graphics, as it is shown", "Pixels, at twice its size"];
-  const pictures = [
-    entry("SVG of the plot", svg, () => file(content.svg(), "image/svg+xml", "svg")),
-    entry("PNG of the plot", png, async () => download(await pixelsOf(content.svg()), name, "png")),
-  ];
-  const csv = "The points that are shown, every metric with all digits";
-  const table = entry("CSV of the table", csv, () => file(content.csv(), "text/csv", "csv"));
-  const write = (): void => task.run("Writing the page…", writePage);
-  const html = entry("HTML page", "This panel in one file that works offline", write);
+  const act = (): void => task.run("Writing the page…", writePage);
+  const html = { text: "HTML page", title: "This panel in one file that works offline", act };
   menu.offer([...(points.count > 0 ? pictures : []), table, ...(page === undefined ? [] : [html])]);
   return menu;
 }
@@ -428,19 +424,16 @@ function errorText(points: Points, kind: ErrorKind, metric: string, row: number)
 
 /** Returns the label of the points without an error. */
 function oddValues(points: Points): string {
-  const labels = new Set<string>();
-  for (let row = 0; row < points.count; row++) {
-    if (ERROR_KINDS.every((kind) => points.state(kind, row) !== STATE.MISMATCHED)) continue;
-    labels.add(isText(points, row) ? "texts" : "NaN, Inf");
-  }
+  const hasOdd = (row: number): boolean => ERROR_KINDS.some((kind) => points.state(kind, row) === STATE.MISMATCHED);
+  const rows = Array.from({ length: points.count }, (_, row) => row).filter(hasOdd);
+  const labels = new Set(rows.map((row) => (isText(points, row) ? "texts" : "NaN, Inf")));
   return labels.size === 1 ? [...labels][0] : "NaN, texts";
 }
 
 function noteOf(points: Points): string {
   if (points.count === 0) return "There are no points to draw.";
-  for (let row = 0; row < points.count; row++) {
-    if (ERROR_KINDS.some((kind) => points.state(kind, row) > STATE.EQUAL)) return "";
-  }
+  const rows = Array.from({ length: points.count }, (_, row) => row);
+  if (rows.some((row) => ERROR_KINDS.some((kind) => points.state(kind, row) > STATE.EQUAL))) return "";
   return `All ${countOf(points.count, "point")} are equal, to the last bit.`;
 }
 

@@ -10,7 +10,7 @@ import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.t
 import { button, copyButton, el, elide, facts, fillings } from "../ui/dom.ts";
 import { numbers, Table, tablesBelow, texts } from "../ui/table.ts";
 import { createPanelTask, type OnProgress } from "../ui/task.ts";
-import { download } from "./export.ts";
+import { csvButton } from "./export.ts";
 
 export interface DecodingOptions {
   readonly height?: number;
@@ -45,14 +45,11 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
     chart.choose(step < 0 ? -1 : part * count + step);
     const round = filling();
     const drill = options.drill;
-    const compare = (): void =>
-      task.run(
-        `Comparing the operations of step ${step}…`,
-        (abort, progress) => drill?.(step, abort, progress) ?? none,
-      );
+    const compare = (abort: AbortSignal, progress: OnProgress) => drill?.(step, abort, progress) ?? none;
+    const run = (): void => task.run(`Comparing the operations of step ${step}…`, compare);
     const title = "Compare the operations of this step, each by itself";
     const actions =
-      drill === undefined ? [] : [button("Drill down", compare, round, { class: "onnx-nb-small onnx-nb-act", title })];
+      drill === undefined ? [] : [button("Drill down", run, round, { class: "onnx-nb-small onnx-nb-act", title })];
     if (about.drills) actions.push(copyButton(() => `c.drill(${step})`, round, "Copy Python"));
     detail.replaceChildren(...(step < 0 ? [] : detailsOf(data, step, part, actions)));
     detail.scrollTop = 0;
@@ -83,7 +80,6 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
     },
     signal,
   );
-  const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.name} steps`, "csv");
   const others = data.reference.filter((token, step) => token !== data.candidate[step]).length;
   const ties = data.ties.filter(Boolean).length;
   const counts = [countOf(count, "step"), countOf(parts.length, "part"), countOf(others, "other token")];
@@ -91,19 +87,18 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
   const goToFirst = (): void => choose(...(about.first ?? [0, 0]));
   const show = button("Show it", goToFirst, signal, { class: "onnx-nb-small", title: "Choose the first fault" });
   show.hidden = about.first === null;
+  const verdict = about.first !== null ? "bad" : about.quantized ? "caution" : "fine";
   root.replaceChildren(
     el(
       "header.onnx-nb-bar",
-      el(`span.onnx-nb-lamp.onnx-nb-${about.first !== null ? "bad" : about.quantized ? "caution" : "fine"}`, {
-        "aria-hidden": true,
-      }),
+      el(`span.onnx-nb-lamp.onnx-nb-${verdict}`, { "aria-hidden": true }),
       el(
         "div.onnx-nb-announced",
         el("b.onnx-nb-said", elide(about.message, 900)),
         el("span.onnx-nb-dim", `${elide(about.name, 48)} · ${counts.join(" · ")}`),
       ),
       show,
-      button("Save CSV", csv, signal, { title: "The steps that are shown, with all digits" }),
+      csvButton(table, `${about.name} steps`, signal),
     ),
     task.element,
     el(
@@ -201,6 +196,7 @@ function stepColumns(data: Steps) {
   const step = Float64Array.from({ length: data.count }, (_, row) => row);
   const parted = (row: number): boolean => data.reference[row] !== data.candidate[row] && data.ties[row] === 0;
   const number = (x: number): string => formatNumber(x, 3);
+  const hint = "By how much the reference's best logit is above its second";
   return [
     numbers("step", "Step", [48, 0.2], step, integer),
     numbers("position", "Tokens", [56, 0.3], data.position, integer, { spare: 2 }),
@@ -209,9 +205,7 @@ function stepColumns(data: Steps) {
     ...(data.ties.some(Boolean)
       ? [texts("tie", "Tie", [44, 0.2], (row) => (data.ties[row] === 1 ? "near" : ""), { spare: 1 })]
       : []),
-    numbers("margin", "Margin", [66, 0.3], data.margin, number, {
-      hint: "By how much the reference's best logit is above its second",
-    }),
+    numbers("margin", "Margin", [66, 0.3], data.margin, number, { hint }),
     numbers("difference", "Logits differ", [84, 0.3], data.difference, magnitude),
     numbers("kl", "KL", [60, 0.3], data.divergence, magnitude, { spare: 1 }),
     texts("part", "Largest error", [130, 2], (row) => data.text("part", row), { names: true }),

@@ -5,7 +5,7 @@ import { type Change, type DiffStatus, type PairData, type SideOf, wordsOf } fro
 import { DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { countOf, integer } from "../scene/formatting.ts";
 import { BOX } from "../scene/scene.ts";
-import { button, createAnnouncer, el, elide, on } from "../ui/dom.ts";
+import { button, createAnnouncer, el, elide, on, onLetters } from "../ui/dom.ts";
 import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOptions, ROLES } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
 import { otherSide } from "./synchronizer.ts";
@@ -46,17 +46,7 @@ export function createDiff(
     signal,
   );
   root.append(live);
-  // before a graph handles the key
-  on(root, "keydown", { signal, capture: true }, (event) => {
-    const from = event.target instanceof HTMLElement ? event.target : null;
-    if (event.ctrlKey || event.metaKey || event.altKey || from === null) return;
-    if (from.matches("input, textarea, select")) return;
-    const by = ({ n: 1, p: -1 } as const)[event.key.toLowerCase()];
-    if (by !== undefined || !from.closest(".onnx-nb-pane")) event.stopPropagation(); // else the notebook handles it
-    if (by === undefined) return;
-    event.preventDefault();
-    list.step(by);
-  });
+  onLetters(root, { n: () => list.step(1), p: () => list.step(-1) }, signal);
 
   const handle: DiffView = {
     ...pair,

@@ -4,7 +4,8 @@ import type { Camera, Size } from "../render/camera.ts";
 import type { Picture } from "../render/canvas.ts";
 import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
-import { el } from "../ui/dom.ts";
+import { button, el } from "../ui/dom.ts";
+import type { Table } from "../ui/table.ts";
 
 /** Limits up to which a picture shows the whole graph: pixels of width and height, and boxes. */
 const MAX_PICTURE = { w: 2000, h: 6000, boxes: 400 } as const;
@@ -19,18 +20,15 @@ export function snapshot(picture: Picture, position: Position): string {
 }
 
 /** Downloads a picture as SVG or PNG. */
-export function savePicture(what: Saving, picture: Picture, at: Position, announce: (text: string) => void): void {
-  const hand = (content: Blob, extension: string): void => {
-    download(content, picture.columns.meta.name, extension);
-    announce(`Saved as ${extension.toUpperCase()}`);
-  };
+export async function savePicture(what: Saving, picture: Picture, at: Position, announce: (text: string) => void) {
   const text = toSvg(picture, what === "svg" ? undefined : at);
-  if (what !== "png") hand(new Blob([text], { type: "image/svg+xml" }), "svg");
-  else
-    pixelsOf(text).then(
-      (content) => hand(content, "png"),
-      (error: unknown) => announce(String(error)),
-    );
+  const extension = what === "png" ? "png" : "svg";
+  try {
+    download(what === "png" ? await pixelsOf(text) : text, picture.columns.meta.name, extension);
+    announce(`Saved as ${extension.toUpperCase()}`);
+  } catch (error) {
+    announce(String(error));
+  }
 }
 
 /** Returns an SVG document as a PNG at twice its size. */
@@ -44,10 +42,24 @@ export async function pixelsOf(svg: string): Promise<Blob> {
   });
 }
 
+/** Returns a button that downloads the shown rows of a table. */
+export function csvButton(table: Table, name: string, signal: AbortSignal): HTMLElement {
+  const save = (): void => download(table.csv(), name, "csv");
+  return button("Save CSV", save, signal, { title: "The rows that are shown, with all digits" });
+}
+
+/** Media types by the extension of a file. */
+const TYPES: Readonly<Record<string, string>> = {
+  csv: "text/csv",
+  html: "text/html",
+  png: "image/png",
+  svg: "image/svg+xml",
+};
+
 /** Downloads a file that is named after the model. */
-export function download(content: Blob, model: string, extension: string): void {
+export function download(content: Blob | Uint8Array | string, model: string, extension: string): void {
   const name = model.replace(/\.onnx$/i, "").replace(/[^\p{L}\p{N}._ -]+/gu, "_") || "model";
-  const address = URL.createObjectURL(content);
+  const address = URL.createObjectURL(new Blob([content as BlobPart], { type: TYPES[extension] ?? "" }));
   const anchor = el("a", { href: address, download: `${name.slice(0, 100)}.${extension}` });
   document.body.append(anchor);
   anchor.click();

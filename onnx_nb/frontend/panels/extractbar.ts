@@ -40,16 +40,11 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       const redundant = type === "input" && (plan?.redundant.includes(value) ?? false);
       const name = columns.valueNameOf(value);
       const remark = redundant ? "\nnothing on the way to the outputs reads it" : "";
-      const remove = button("×", () => dispatch({ type, value }), round, {
-        class: "onnx-nb-x",
-        "aria-label": `Remove ${type} ${elide(name, 80)}`,
-      });
-      return el(
-        `span.onnx-nb-chip${redundant ? ".onnx-nb-redundant" : ""}`,
-        { title: name.slice(0, 2000) + remark },
-        valueLink(columns, value, limit),
-        remove,
-      );
+      const label = { class: "onnx-nb-x", "aria-label": `Remove ${type} ${elide(name, 80)}` };
+      const remove = button("×", () => dispatch({ type, value }), round, label);
+      const title = name.slice(0, 2000) + remark;
+      const style = redundant ? ".onnx-nb-redundant" : "";
+      return el(`span.onnx-nb-chip${style}`, { title }, valueLink(columns, value, limit), remove);
     };
     /** the label stays on the line of the first chip */
     const addChips = (word: string, values: readonly number[], type: "input" | "output"): void => {

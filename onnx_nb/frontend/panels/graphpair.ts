@@ -29,8 +29,8 @@ export interface GraphPairOptions {
 export interface GraphPairHost {
   /** for each graph; it need not plan or extract */
   readonly graphs: readonly [GraphHost, GraphHost];
-  onSelect(side: SideOf, selection: readonly NamedTarget[]): void;
-  onSync(onSync: boolean): void;
+  onSelect?(side: SideOf, selection: readonly NamedTarget[]): void;
+  onSync?(onSync: boolean): void;
   /** returns label and text of each fact about a target and its counterpart, for the inspector */
   counterpartFacts(side: SideOf, target: Target, name: string): [string, string][];
 }
@@ -77,7 +77,7 @@ export function createGraphPair(
   const setSync = (on: boolean): void => {
     if (on === synchronizer.enabled) return;
     toggle.setAttribute("aria-pressed", String(on));
-    host.onSync(on);
+    host.onSync?.(on);
     synchronizer.enabled = on;
     lead(synchronizer.leader);
   };
@@ -98,14 +98,13 @@ export function createGraphPair(
     const members: Partial<GraphHost> = {
       canExtract: false,
       changed(patch: Patch) {
-        if (patch.selection !== undefined) host.onSelect(side, patch.selection);
+        if (patch.selection !== undefined) host.onSelect?.(side, patch.selection);
         synchronizer.changed(side, patch);
         if (patch.selection !== undefined) markSelection();
       },
       counterpart(target) {
-        const counterpart = data.counterpart(side, target);
-        const name =
-          counterpart === null ? "no counterpart" : columns[otherSide(side)].nameOf(counterpart) || "(unnamed)";
+        const there = data.counterpart(side, target);
+        const name = there === null ? "no counterpart" : columns[otherSide(side)].nameOf(there) || "(unnamed)";
         return host.counterpartFacts(side, target, name);
       },
     };
@@ -139,7 +138,10 @@ export function createGraphPair(
   const views: Views = [view(0), view(1)];
   synchronizer.attach(views);
   lead(0);
-  watchState(root, inner, signal);
+  onState(inner, signal, () => {
+    const states = inner.map((graph) => graph.dataset.state);
+    root.dataset.state = states.includes("error") ? "error" : states.every((s) => s === "drawn") ? "drawn" : "loading";
+  });
   watchWidth(root, inner, options.height, signal);
 
   return {
@@ -185,15 +187,6 @@ function createOpening(
       onOpen(side, chosen.open);
       return chosen;
     };
-}
-
-/** Marks the pair as drawn when both graphs are. */
-function watchState(root: HTMLElement, inner: readonly HTMLElement[], signal: AbortSignal): void {
-  const update = (): void => {
-    const states = inner.map((graph) => graph.dataset.state);
-    root.dataset.state = states.includes("error") ? "error" : states.every((s) => s === "drawn") ? "drawn" : "loading";
-  };
-  onState(inner, signal, update);
 }
 
 /** Puts one graph above the other where there is no room for both side by side. */

@@ -329,8 +329,7 @@ export class GraphView {
       report({ search: now.search });
       if (!this.#applying) this.#options.onSearch?.(now.search);
     }
-    if (differs("color")) report({ color: now.color });
-    if (differs("bookmarks")) report({ bookmarks: now.bookmarks });
+    for (const field of ["color", "bookmarks"] as const) if (differs(field)) report({ [field]: now[field] });
     const { plan } = now;
     if (differs("plan") && plan !== null) {
       announce(plan.message || `The extraction takes ${countOf(plan.nodes.length, "node")}`);
@@ -369,15 +368,10 @@ export class GraphView {
     const { inputs, outputs, selection, direction, plumbing, overlay, bookmarks, search, color, open } = patch;
     const { dispatch } = this;
     const { boundary } = this.#state;
-    const tensors = (names: readonly string[]): number[] =>
-      names.flatMap((name) => this.columns.find(name, "tensor")?.id ?? []);
-    if (inputs !== undefined || outputs !== undefined) {
-      const choice = {
-        inputs: inputs === undefined ? boundary.inputs : tensors(inputs),
-        outputs: outputs === undefined ? boundary.outputs : tensors(outputs),
-      };
-      dispatch({ type: "boundary", boundary: choice });
-    }
+    const tensors = (names: readonly string[] | undefined, now: readonly number[]): readonly number[] =>
+      names === undefined ? now : names.flatMap((name) => this.columns.find(name, "tensor")?.id ?? []);
+    const ends = { inputs: tensors(inputs, boundary.inputs), outputs: tensors(outputs, boundary.outputs) };
+    dispatch({ type: "boundary", boundary: ends });
     if (selection !== undefined) {
       dispatch({ type: "selectAll", targets: selection.map(({ kind, id }) => ({ kind, id })) });
     }
@@ -509,10 +503,8 @@ export function fittingHeight(
 
 /** Returns the only scope that was opened or closed, null if there are more. */
 function toggledScope(before: ReadonlySet<number>, after: ReadonlySet<number>): number | null {
-  if (Math.abs(before.size - after.size) !== 1) return null;
-  const [fewer, larger] = before.size < after.size ? [before, after] : [after, before];
-  const additions = [...larger].filter((scope) => !fewer.has(scope));
-  return additions.length === 1 ? additions[0] : null;
+  const changes = [...before, ...after].filter((scope) => before.has(scope) !== after.has(scope));
+  return changes.length === 1 ? changes[0] : null;
 }
 
 /** Returns the target that is drawn for this one: for a weight the node that reads it, which shows it. */

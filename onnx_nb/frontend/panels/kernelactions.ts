@@ -196,7 +196,7 @@ export function createKernelActions(view: ViewContext) {
         const content = await host.page?.(statistics, progress, round);
         return () => {
           if (content === undefined) return;
-          download(new Blob([content as Uint8Array<ArrayBuffer>], { type: "text/html" }), columns.meta.name, "html");
+          download(content, columns.meta.name, "html");
           finish("Saved as HTML");
         };
       });

@@ -47,13 +47,8 @@ export function createLegend(view: ViewContext, isDark: () => boolean): Panel {
   const fillCategories = (lit: string, round: AbortSignal): void => {
     keys.replaceChildren();
     keys.setAttribute("aria-label", "Colors of op categories");
-    const press = ({ query, count }: Highlight, ...content: (Node | string)[]): HTMLElement => {
-      const title = `${countOf(count, "node")}; press to light all`;
-      const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit === query) };
-      const key = button("", () => light(query), round, properties);
-      key.append(...content);
-      return key;
-    };
+    const press = ({ query, count }: Highlight, ...content: (Node | string)[]): HTMLElement =>
+      keyOf(count, "light all", lit === query, () => light(query), round, content);
     for (const category of categories) {
       const { name, ops, query } = category;
       const color = `var(${categoryVariable(name)}, var(--nb-cat-other))`;
@@ -79,11 +74,8 @@ export function createLegend(view: ViewContext, isDark: () => boolean): Panel {
       const ownRange = overlay.rangeOf(from, to);
       const lit = range.from === ownRange.from && range.to === ownRange.to;
       const count = counts.subarray(from, to).reduce((sum, count) => sum + count, 0);
-      const title = `${countOf(count, "node")}; press to show only them`;
-      const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit) };
-      const key = button("", () => dispatch({ type: "range", range: lit ? FULL_RANGE : ownRange }), round, properties);
-      key.append(...swatch, elide(text, 40));
-      return key;
+      const choose = (): void => dispatch({ type: "range", range: lit ? FULL_RANGE : ownRange });
+      return keyOf(count, "show only them", lit, choose, round, [...swatch, elide(text, 40)]);
     };
     const entries = labelKeys(labels).flatMap(({ text, from, to, fill }) => {
       const key = press(text, from, to, el("i", { style: { background: fill } }));
@@ -140,6 +132,21 @@ export function createLegend(view: ViewContext, isDark: () => boolean): Panel {
       }
     },
   };
+}
+
+/** Returns a button of the legend, for some nodes. */
+function keyOf(
+  count: number,
+  effect: string,
+  lit: boolean,
+  press: () => void,
+  signal: AbortSignal,
+  content: readonly (Node | string)[],
+): HTMLElement {
+  const title = `${countOf(count, "node")}; press to ${effect}`;
+  const key = button("", press, signal, { class: "onnx-nb-swatched", title, "aria-pressed": lit });
+  key.append(...content);
+  return key;
 }
 
 /** Returns the legend of the marks on boxes: how many have each status. */

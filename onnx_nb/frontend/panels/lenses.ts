@@ -39,12 +39,9 @@ export function createLenses({ host, dispatch, signal }: ViewContext): Panel {
   });
   const others = names === null ? [...MODEL_COLORS, ...CAPTURE_COLORS] : [...names];
   const head = el("option", { value: "" }, "more");
-  const select = el(
-    "select.onnx-nb-field",
-    { title: "Other numbers to color by", "aria-label": "Color", hidden: others.length === 0 },
-    head,
-    ...others.map((name) => el("option", { value: name }, name)),
-  );
+  const attributes = { title: "Other numbers to color by", "aria-label": "Color", hidden: others.length === 0 };
+  const options = others.map((name) => el("option", { value: name }, name));
+  const select = el("select.onnx-nb-field", attributes, head, ...options);
   on(select, "change", signal, () => choose(select.value));
   element.append(select);
   let last: Pick<State, "overlay" | "color" | "error"> | null = null;

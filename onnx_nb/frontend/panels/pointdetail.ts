@@ -217,15 +217,10 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
   const count = errors.length;
   const last = axis === shape.length - 1;
   const title = `error per channel (${last ? "last axis" : `axis ${axis}`}, ${integer(count)})`;
-  let min = Number.POSITIVE_INFINITY;
-  let max = 0;
-  let at = 0;
-  for (let channel = 0; channel < count; channel++) {
-    const x = errors[channel];
-    if (x > errors[at]) at = channel;
-    if (x > 0 && x < min) min = x;
-    if (Number.isFinite(x) && x > max) max = x;
-  }
+  const at = Array.from(errors).reduce((worst, x, channel) => (x > errors[worst] ? channel : worst), 0);
+  const sizes = Array.from(errors).filter((x) => x > 0 && Number.isFinite(x));
+  const min = sizes.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
+  const max = sizes.reduce((a, b) => Math.max(a, b), 0);
   const say = (channel: number): string => `channel ${integer(channel)}: ${magnitude(errors[channel])}`;
   const place = (x: number): number => {
     if (x <= 0) return 0;
@@ -280,18 +275,13 @@ const SIDE = 132;
 /** Draws values of the candidate against the reference: on the diagonal where they are equal. */
 function scatter(points: Points, row: number, kind: ErrorKind, detail: Detail): HTMLElement | null {
   const { sample, count, worst: worstValues } = detail;
-  let low = Number.POSITIVE_INFINITY;
-  let high = Number.NEGATIVE_INFINITY;
   const extremes = worstValues.flatMap(([, reference, candidate]) => {
     const pair = [reference, candidate].map((text) => Number(text.replaceAll("−", "-")));
     return pair.every(Number.isFinite) ? [pair] : [];
   });
-  for (const x of [...Array.from(sample), ...extremes.flat()]) {
-    if (!Number.isFinite(x)) continue;
-    low = Math.min(low, x);
-    high = Math.max(high, x);
-  }
-  if (low > high) return null;
+  const numbers = [...Array.from(sample), ...extremes.flat()].filter(Number.isFinite);
+  if (numbers.length === 0) return null;
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
   const place = (x: number): number => (high > low ? (x - low) / (high - low) : 0.5) * (SIDE - 8) + 4;
   // a line of no length with round ends is a dot
   const dot = (x: number, y: number): string => `M${place(x).toFixed(1)} ${(SIDE - place(y)).toFixed(1)}h0`;

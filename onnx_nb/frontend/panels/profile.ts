@@ -21,7 +21,7 @@ import {
 } from "../ui/table.ts";
 import { createPanelTask } from "../ui/task.ts";
 import { createChartGraph, type GraphSource } from "./chartgraph.ts";
-import { download } from "./export.ts";
+import { csvButton } from "./export.ts";
 
 export interface ProfileOptions {
   readonly height?: number;
@@ -128,8 +128,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   tabs.show(0);
   const views = createViews(root, data, charts, options, pick, () => explain(), signal);
 
-  const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");
-  const save = button("Save CSV", csv, signal, { title: "The kernels that are shown, with all digits" });
+  const save = csvButton(table, `${about.model} kernels`, signal);
   const linkNote = el("span.onnx-nb-dim.onnx-nb-linked");
   const left = about.left_out > 0 ? [`${countOf(about.left_out, "short execution")} not on the timeline`] : [];
   const message = el("b.onnx-nb-said", elide(about.message, 900));
@@ -428,6 +427,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     const name = /^\S+ '(.*)'$/.exec(first)?.[1] ?? first;
     return moreNames.length === 0 ? name : `${name} +${moreNames.length}`;
   };
+  const size = (x: number): string => (Number.isNaN(x) ? "–" : bytes(x));
   const where = (kernel: number): string =>
     [data.text("inside", kernel), data.text("edge", kernel)].filter(Boolean).join(" ");
   return [
@@ -446,10 +446,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     rate("gbs", "GB/s", "Billions of bytes read and written a second", 8),
     rate("intensity", "FLOP/B", "Arithmetic intensity: operations for each byte", 9),
     numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), integer, { spare: 12 }),
-    numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), (x) => (Number.isNaN(x) ? "–" : bytes(x)), {
-      spare: 11,
-      hint: "In use when it ended",
-    }),
+    numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), size, { spare: 11, hint: "In use when it ended" }),
     texts("where", "Inside, on", [70, 1], where, { spare: 10, names: true }),
   ];
 }

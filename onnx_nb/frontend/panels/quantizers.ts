@@ -195,10 +195,7 @@ export function createWhatIf(
   const properties = { class: "onnx-nb-field onnx-nb-target" };
   const field = textField("SQNR that the outputs have to reach", "30 dB", enter, signal, properties);
   const nodes = (): readonly string[] => steps.slice(0, at + 1).flatMap((step) => step.nodes);
-  const quotations = (): string =>
-    nodes()
-      .map((name) => JSON.stringify(name))
-      .join(", ");
+  const quotations = (): string => Array.from(nodes(), (name) => JSON.stringify(name)).join(", ");
   const copy = copyButton(() => `nodes_to_exclude=[${quotations()}]`, signal, "Copy nodes_to_exclude");
   const status = el("span.onnx-nb-dim", { role: "status" });
   const tools =
@@ -219,7 +216,7 @@ export function createWhatIf(
   const say = (row: number): string => {
     const step = steps[row];
     if (step === undefined) return "Nothing is in float: put a region back, or let the kernel find some.";
-    const [, sqnr, kl, top1] = [0, ...MEASURES.map(([key]) => Number(step[key]))];
+    const [sqnr, kl, top1] = MEASURES.map(([key]) => Number(step[key]));
     const content = row === 0 ? "nothing" : `${countOf(row, "region")}, ${countOf(nodes().length, "node")}`;
     const details = Number.isNaN(kl) ? "" : `, KL ${magnitude(kl)}, top-1 ${percent(top1)}`;
     return `${content} in float: ${figure("sqnr", sqnr)} dB${details}`;

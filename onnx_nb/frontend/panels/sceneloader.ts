@@ -169,13 +169,8 @@ const SHOWN_MS = 150;
  */
 export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, maxBlockingMs = AT_ONCE_MS) {
   const bar = el("progress", { max: 1, "aria-label": "Laying out" });
-  const element = el(
-    "div.onnx-nb-layout",
-    { hidden: true },
-    el("span", "Laying out…"),
-    bar,
-    button("Stop", cancel, signal, { title: "Leave the graph as it was (Esc)" }),
-  );
+  const halt = button("Stop", cancel, signal, { title: "Leave the graph as it was (Esc)" });
+  const element = el("div.onnx-nb-layout", { hidden: true }, el("span", "Laying out…"), bar, halt);
 
   let next = 0;
   let begin = 0;

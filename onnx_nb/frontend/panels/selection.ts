@@ -30,9 +30,8 @@ export function createSelection(view: ViewContext): Panel {
       button(text, act, round, { title });
     const figures = el("div");
     const note = el("p.onnx-nb-dim", { role: "status" });
-    const take = press("Extract these", "Extract them as a model of its own, between the tensors at their border", () =>
-      dispatch({ type: "extract", targets: boxes }),
-    );
+    const extract = (): void => dispatch({ type: "extract", targets: boxes });
+    const take = press("Extract these", "As a model of its own, between the tensors at their border", extract);
     take.disabled = true;
     const boxes = targets.filter(({ kind }) => kind !== "tensor");
     const path = press("Path between", "Highlight all paths from one to the other", () => {

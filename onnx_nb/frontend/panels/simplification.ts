@@ -20,6 +20,7 @@ import {
   fillings,
   hasFocus,
   on,
+  onLetters,
   onState,
 } from "../ui/dom.ts";
 import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/table.ts";
@@ -40,11 +41,11 @@ export interface SimplificationHost {
   /** simplifies again without the skipped rules and changes; the new result arrives through `show` */
   simplifyAgain(skips: readonly string[], progress: OnProgress, signal: AbortSignal): Promise<string>;
   save(path: string, replace: boolean, signal: AbortSignal): Promise<SaveReply>;
-  onChoose(key: string): void;
+  onChoose?(key: string): void;
   /** a person selected something in one of the graphs */
   onSelect?(side: SideOf, selection: readonly NamedTarget[]): void;
-  onStep(step: number): void;
-  onSync(onSync: boolean): void;
+  onStep?(step: number): void;
+  onSync?(onSync: boolean): void;
 }
 
 interface LoadedStep {
@@ -73,7 +74,6 @@ export class Simplification {
   readonly #root: HTMLElement;
   readonly #host: SimplificationHost;
   readonly #height: string;
-  readonly #signal: AbortSignal;
   readonly #kernel = new KernelButtons();
   readonly #header: ReturnType<typeof createHeader>;
   readonly #saveBar: SaveBar;
@@ -104,7 +104,6 @@ export class Simplification {
     this.#root = root;
     this.#host = host;
     this.#height = fittingHeight(options.height, MARGIN, [260, 460]);
-    this.#signal = signal;
     this.#account = account;
     this.#step = options.step < this.#stepCount ? options.step : 0;
     this.#isSynced = options.isSynced;
@@ -114,7 +113,7 @@ export class Simplification {
     const turn = (step: number): void => {
       if (step === this.#step) return;
       this.turn(step);
-      host.onStep(step);
+      host.onStep?.(step);
     };
     this.#header = createHeader(this.#kernel, (key) => this.#redo(key), turn, signal);
     const save = (path: string, replace: boolean): Promise<SaveReply> => host.save(path, replace, signal);
@@ -127,7 +126,15 @@ export class Simplification {
       el("header.onnx-nb-bar", ...summary, el("div.onnx-nb-tools", copy, this.#saveBar.opener)),
       ...[report, this.#saveBar.element, this.#task.element, skips, steps, this.#main, this.#announcer.element],
     );
-    this.#listenKeys();
+    const step = (by: 1 | -1): void => {
+      const next = this.#shownStep?.changes.neighbor(by) ?? -1;
+      if (next >= 0) this.#choose(next);
+    };
+    const undo = (): void => {
+      const chosen = this.#shownStep?.changes.chosen() ?? -1;
+      if (this.data !== null && chosen >= 0) this.#undo(this.data.key(chosen));
+    };
+    onLetters(root, { n: () => step(1), p: () => step(-1), u: undo }, signal);
     Object.assign(root, { onnxNb: this });
     this.#update();
   }
@@ -254,7 +261,7 @@ export class Simplification {
         },
         onSync: (on) => {
           this.#isSynced = on;
-          host.onSync(on);
+          host.onSync?.(on);
         },
         counterpartFacts(side, target, name) {
           const change = data.changeOf(side, target);
@@ -294,7 +301,7 @@ export class Simplification {
     const { data, changes } = this.#shownStep;
     changes.choose(row);
     this.#changeKey = row < 0 ? "" : data.key(row);
-    this.#host.onChoose(this.#changeKey);
+    this.#host.onChoose?.(this.#changeKey);
     if (row >= 0) this.#announcer.announce(`${data.rule(row)}: ${data.what(row)}, ${data.why(row)}`);
   }
 
@@ -326,27 +333,6 @@ export class Simplification {
     this.#task.run(text, async (round, progress) => {
       this.#announcer.announce(await this.#host.simplifyAgain(skips, progress, round));
       return "";
-    });
-  }
-
-  #listenKeys(): void {
-    on(this.#root, "keydown", { signal: this.#signal, capture: true }, (event) => {
-      const from = event.target instanceof HTMLElement ? event.target : null;
-      if (from === null || this.#shownStep === null || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (from.matches("input, textarea, select")) return;
-      const { changes, data } = this.#shownStep;
-      const key = event.key.toLowerCase();
-      const by = ({ n: 1, p: -1 } as const)[key];
-      const next = by === undefined ? -1 : changes.neighbor(by);
-      if (next >= 0) this.#choose(next);
-      else if (key === "u" && changes.chosen() >= 0) this.#undo(data.key(changes.chosen()));
-      else return;
-      event.preventDefault();
-      event.stopPropagation();
-    });
-    // unhandled keys are not for the notebook
-    on(this.#root, "keydown", this.#signal, (event) => {
-      if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
     });
   }
 }

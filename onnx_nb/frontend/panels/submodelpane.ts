@@ -37,12 +37,14 @@ export function paneParts(
   saveBar.update(reason);
   const { nodes, nbytes } = submodel.columns.meta;
   const title = `In the kernel: ${countOf(nodes, "node")}, ${bytes(nbytes)}`;
-  const travel = (edit: "undo" | "redo", text: string, title: string, hidden: boolean): HTMLElement =>
-    button(text, () => dispatch({ type: "edit", request: { edit } }), signal, { title, hidden });
   const { steps, redo, origin } = submodel;
+  const travel = (edit: "undo" | "redo", title: string, hidden: boolean): HTMLElement => {
+    const text = edit === "undo" ? "Undo edit" : "Redo edit";
+    return button(text, () => dispatch({ type: "edit", request: { edit } }), signal, { title, hidden });
+  };
   const travels = [
-    travel("undo", "Undo edit", "Take the last edit back", steps.length === 0),
-    travel("redo", "Redo edit", "Make it again", !redo),
+    travel("undo", "Take the last edit back", steps.length === 0),
+    travel("redo", "Make it again", !redo),
   ];
   return [
     el(

@@ -208,20 +208,16 @@ function macsFact({ cost, unbound = [] }: SummaryData): string {
 
 function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions, signal: AbortSignal): Node[] {
   const { scopes = [], unbound = [] } = summary;
+  const { known_activation_bytes: size, unknown_activation_bytes: unknownSizes } = cost;
+  const total = (sum: number, unknownCount: number, text: string): string[] =>
+    sum > 0 || unknownCount === 0 ? [withBound(unknownCount, text)] : [];
   const totals = [
-    [cost.known_macs, cost.unknown_macs, withUnit(cost.known_macs, "MACs")],
-    [cost.known_flops, cost.unknown_flops, withUnit(cost.known_flops, "FLOPs")],
-    [
-      cost.known_activation_bytes,
-      cost.unknown_activation_bytes,
-      `${bytes(cost.known_activation_bytes)} of activations`,
-    ],
-  ] as const;
-  const knownTotals = totals
-    .filter(([sum, unknownCount]) => sum > 0 || unknownCount === 0)
-    .map(([, unknownCount, text]) => withBound(unknownCount, text));
-  const parts: Node[] = knownTotals.length > 0 ? [el("p", knownTotals.join(" · "))] : [];
-  const unknownCount = Math.max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes);
+    ...total(cost.known_macs, cost.unknown_macs, withUnit(cost.known_macs, "MACs")),
+    ...total(cost.known_flops, cost.unknown_flops, withUnit(cost.known_flops, "FLOPs")),
+    ...total(size, unknownSizes, `${bytes(size)} of activations`),
+  ];
+  const parts: Node[] = totals.length > 0 ? [el("p", totals.join(" · "))] : [];
+  const unknownCount = Math.max(cost.unknown_macs, cost.unknown_flops, unknownSizes);
   if (unknownCount > 0) {
     const sizes = options.onResize === undefined ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "Give sizes:";
     const why = unbound.length > 0 ? sizes : "See costs(model).unknown for the reasons.";

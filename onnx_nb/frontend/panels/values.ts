@@ -57,7 +57,7 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
   const keep = async (): Promise<void> => {
     try {
       const content = await host.npy(value, signal);
-      if (!signal.aborted) download(new Blob([content as Uint8Array<ArrayBuffer>]), columns.valueNameOf(value), "npy");
+      if (!signal.aborted) download(content, columns.valueNameOf(value), "npy");
     } catch (error) {
       if (!signal.aborted) cells.replaceChildren(failureNote(error));
     }

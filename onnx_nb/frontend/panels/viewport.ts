@@ -161,12 +161,8 @@ export class Viewport {
     };
     watchTheme(this.#root, restyle, signal);
     on(this.#root, "keydown", signal, ({ key }) => key === " " || this.dismiss());
-    on(
-      this.#root,
-      "pointerdown",
-      signal,
-      ({ target }) => this.#peek.element.contains(target as Node) || this.dismiss(),
-    );
+    const leave = ({ target }: Event) => this.#peek.element.contains(target as Node) || this.dismiss();
+    on(this.#root, "pointerdown", signal, leave);
     document.fonts?.addEventListener("loadingdone", restyle, { signal });
     onResize([this.element, this.#root], signal, () => this.resize());
     document.addEventListener("visibilitychange", () => this.#painter.redraw(), { signal });
@@ -332,7 +328,7 @@ export class Viewport {
 
   save(what: Saving): void {
     const picture = this.#picture();
-    if (picture !== null) savePicture(what, picture, this.#control, this.#view.announce);
+    if (picture !== null) void savePicture(what, picture, this.#control, this.#view.announce);
   }
 
   /** Takes the size of its element. */
@@ -637,10 +633,8 @@ export class Viewport {
     const { overlay } = this.#view.state();
     const { title, sub } = describe(columns, target);
     const attributes = target.kind === "node" ? columns.str(columns.nodeAttributes[target.id]) : "";
-    tooltip.replaceChildren(
-      el("b", elide(title, 70) || "(unnamed)"),
-      sub === "" ? "" : el("span", ` ${elide(sub, 90)}`),
-    );
+    const remark = sub === "" ? "" : el("span", ` ${elide(sub, 90)}`);
+    tooltip.replaceChildren(el("b", elide(title, 70) || "(unnamed)"), remark);
     const path = target.kind === "scope" ? columns.str(columns.scopePath[target.id]) : "";
     for (const line of [attributes, path === title ? "" : path, factsOf(columns, target).join(" · ")])
       if (line !== "") tooltip.append(el("div.onnx-nb-dim", elide(line, 90)));

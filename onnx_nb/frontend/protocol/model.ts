@@ -4,17 +4,15 @@ import { type Channel, type Comm, NO_KERNEL } from "./channel.ts";
 import { bytesOf, bytesOfText, type Pack, release, unpack } from "./codec.ts";
 
 /** Members that every host has; using only these, a widget also works in hosts other than JupyterLab. */
-export interface WidgetModel extends Comm {
+export type WidgetModel = Comm & {
   get(name: string): unknown;
   set(name: string, value: unknown): void;
   save_changes(): void;
-  on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   on(event: `change:${string}`, listener: () => void): void;
-  off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   off(event: `change:${string}`, listener: () => void): void;
   /** present in hosts based on the models of ipywidgets */
-  readonly widget_manager?: Comm["widget_manager"] & { get_model(id: string): Promise<unknown> };
-}
+  readonly widget_manager?: { get_model(id: string): Promise<unknown> };
+};
 
 /**
  * Binds a trait to the state of a view. The last common value is remembered, so neither receives its own change.

@@ -10,14 +10,9 @@ export interface TargetReference {
   readonly id?: number;
 }
 
-export interface ViewState {
+export interface ViewState extends Pick<Patch, "camera" | "brief" | "plumbing" | "search" | "color"> {
   readonly open?: readonly string[];
-  readonly camera?: CameraPosition;
   readonly column_height?: number;
-  readonly brief?: boolean;
-  readonly plumbing?: boolean;
-  readonly search?: string;
-  readonly color?: string | null;
   readonly bookmarks?: readonly {
     readonly name: string;
     readonly selection?: TargetReference | null;
@@ -30,13 +25,9 @@ export interface ViewState {
 export function viewFrom(columns: Columns, patch: Patch): ViewState {
   const { open, camera, columnHeight, brief, plumbing, search, color, bookmarks } = patch;
   return definedMembers({
+    ...{ camera, brief, plumbing, search, color },
     open: open && pathsOf(columns, open),
-    camera,
     column_height: columnHeight,
-    brief,
-    plumbing,
-    search,
-    color,
     bookmarks: bookmarks?.map(({ name, target, open, camera }) => ({
       name,
       selection: target && { kind: target.kind, name: columns.nameOf(target), id: target.id },

@@ -76,25 +76,20 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
   ctx.fillStyle = theme.background;
   ctx.fillRect(0, 0, view.w, view.h);
   ctx.setTransform(dpr * camera.k, 0, 0, dpr * camera.k, -camera.x * camera.k * dpr, -camera.y * camera.k * dpr);
-  const area = visible(camera, view);
-  const margin = 8 / camera.k;
-  const { boxes, edges } = index.itemsIn(
-    area.x - margin,
-    area.y - margin,
-    area.x + area.w + margin,
-    area.y + area.h + margin,
-    GRAIN / camera.k,
-    MIN_LINE_SCOPE / camera.k,
-  );
+  const { x, y, w, h } = visible(camera, view);
+  const { k } = camera;
+  const pad = 8 / k;
+  const items = index.itemsIn(x - pad, y - pad, x + w + pad, y + h + pad, GRAIN / k, MIN_LINE_SCOPE / k);
+  const { boxes, edges } = items;
 
   ctx.lineJoin = "round";
   ctx.textBaseline = "alphabetic";
-  drawScopes(ctx, picture, boxes, camera.k);
-  drawEdges(ctx, picture, edges, camera.k);
-  drawBoxes(ctx, picture, boxes, camera.k);
-  drawTitles(ctx, picture, boxes, camera.k);
-  drawPins(ctx, picture, boxes, camera.k);
-  drawEdgeLabels(ctx, picture, edges, camera.k);
+  drawScopes(ctx, picture, boxes, k);
+  drawEdges(ctx, picture, edges, k);
+  drawBoxes(ctx, picture, boxes, k);
+  drawTitles(ctx, picture, boxes, k);
+  drawPins(ctx, picture, boxes, k);
+  drawEdgeLabels(ctx, picture, edges, k);
 }
 
 /** Returns whether a box is an open scope whose content is visible. */

@@ -112,15 +112,12 @@ export function targetsIn(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): 
 /** Returns all in the open scope around the selection, or at the root; if all are selected, in the next scope out. */
 export function siblingsOf(scene: Scene, columns: Columns, selection: readonly Target[]): Target[] {
   const selectionBoxes = new Set(selection.map((target) => boxOf(scene, columns, target)));
-  const { count, parent } = scene.boxes;
+  const { count, kind, parent } = scene.boxes;
   const last = selection.at(-1);
   const box = last === undefined ? -1 : boxOf(scene, columns, last);
   for (let parentBox = box < 0 ? -1 : parent[box]; ; parentBox = parent[parentBox]) {
-    const inside: number[] = [];
-    for (let candidate = 0; candidate < count; candidate++) {
-      if (parent[candidate] === parentBox && (isBox(scene, candidate) || scene.boxes.kind[candidate] === BOX.OPEN))
-        inside.push(candidate);
-    }
+    const isInside = (other: number): boolean => parent[other] === parentBox && !isPill(kind[other]);
+    const inside = Array.from({ length: count }, (_, candidate) => candidate).filter(isInside);
     if (parentBox < 0 || inside.some((candidate) => !selectionBoxes.has(candidate)))
       return inside.map((candidate) => boxTarget(scene, candidate));
   }

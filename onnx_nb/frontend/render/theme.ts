@@ -72,6 +72,9 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
 
 const DARK = "onnx-nb-dark";
 const OWN_THEME = "onnx-nb-own-theme";
+const THEME_ATTRIBUTES = "data-theme data-jp-theme-light data-jp-theme-name data-vscode-theme-kind class theme".split(
+  " ",
+);
 
 /** Returns whether a root has dark colors; `watchTheme` keeps it so. */
 export function isDrawnDark(root: HTMLElement): boolean {
@@ -96,17 +99,7 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
     // a page may have several themes that are dark
     if (apply() || mutations.some(({ target }) => page.includes(target))) changed();
   });
-  const observation = {
-    attributes: true,
-    attributeFilter: [
-      "data-theme",
-      "data-jp-theme-light",
-      "data-jp-theme-name",
-      "data-vscode-theme-kind",
-      "class",
-      "theme",
-    ],
-  };
+  const observation = { attributes: true, attributeFilter: THEME_ATTRIBUTES };
   const place = (): void => {
     for (const element of [...outwards(root), ...page]) observer.observe(element, observation);
   };

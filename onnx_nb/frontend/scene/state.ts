@@ -269,9 +269,10 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
     case "hover":
       return sameTarget(state.hover, action.target) ? state : { ...state, hover: action.target };
     case "input":
-      return withBoundary(state, { ...state.boundary, inputs: toggle(state.boundary.inputs, action.value) });
-    case "output":
-      return withBoundary(state, { ...state.boundary, outputs: toggle(state.boundary.outputs, action.value) });
+    case "output": {
+      const ends = `${action.type}s` as const;
+      return withBoundary(state, { ...state.boundary, [ends]: toggle(state.boundary[ends], action.value) });
+    }
     case "boundary": {
       const [{ inputs, outputs }, now] = [action.boundary, state.boundary];
       const isEqual = inputs.join() === now.inputs.join() && outputs.join() === now.outputs.join();
@@ -294,12 +295,7 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
     case "range":
       return state.overlay === null ? state : { ...state, overlay: state.overlay.withRange(action.range) };
     case "busy":
-      return {
-        ...state,
-        busy: action.busy,
-        done: action.done ?? null,
-        outcome: action.busy === null ? state.outcome : "",
-      };
+      return { ...state, busy: action.busy, done: action.done ?? null, outcome: action.busy ? "" : state.outcome };
     case "captured":
       return { ...state, captures: state.captures + 1, capturedAll: state.capturedAll || action.all };
     default:
@@ -316,11 +312,8 @@ export function selectionOf({ selection, others }: State): readonly Target[] {
 }
 
 function selecting(state: State, targets: readonly Target[]): State {
-  return {
-    ...state,
-    selection: targets.at(-1) ?? null,
-    others: targets.length < 2 ? NO_TARGETS : targets.slice(0, -1),
-  };
+  const others = targets.length < 2 ? NO_TARGETS : targets.slice(0, -1);
+  return { ...state, selection: targets.at(-1) ?? null, others };
 }
 
 /** Returns a text that is the same for equal targets. */

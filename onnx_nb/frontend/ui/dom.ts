@@ -117,6 +117,19 @@ export function onKeys(
   });
 }
 
+/** Handles letters before what is inside does, except where a person types; no plain key goes on to the notebook. */
+export function onLetters(root: HTMLElement, letters: Readonly<Record<string, () => void>>, signal: AbortSignal): void {
+  const isPlain = (event: KeyboardEvent): boolean => !event.ctrlKey && !event.metaKey && !event.altKey;
+  on(root, "keydown", { signal, capture: true }, (event) => {
+    const act = letters[event.key.toLowerCase()];
+    if (act === undefined || !isPlain(event) || (event.target as Element).matches("input, textarea, select")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  });
+  on(root, "keydown", signal, (event) => isPlain(event) && event.stopPropagation());
+}
+
 /** Moves a tooltip beside a point, inside of what is `width` and `height` pixels large. */
 export function placeTooltip(tooltip: HTMLElement, x: number, y: number, width: number, height: number): void {
   const { offsetWidth: w, offsetHeight: h } = tooltip;

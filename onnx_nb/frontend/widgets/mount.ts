@@ -30,7 +30,9 @@ export function mount(
   const root = rootIn(parent, String(model.get("_kind")));
   const id = String(model.get("_picture_id") ?? "");
   if (/^\w+$/.test(id)) {
-    hidePicture(parent, id);
+    // the picture that replaces a widget, drawn or still empty, and the output around it
+    const picture = `:is(.onnx-nb-picture-${id}, img[src^="data:image/gif"][src$="${id}"])`;
+    style(parent, `${picture}, ${outputWith(picture)} { display: none !important; }`);
     sendPictures(root, channel, view.signal);
   }
   hearKernel(model).catch((error) => console.error(error));
@@ -75,12 +77,6 @@ export function markDrawn(root: HTMLElement, signal: AbortSignal, redraw: () => 
 
 export function style(parent: HTMLElement, css: string): void {
   parent.append(el("style", css));
-}
-
-/** Hides the picture that replaces a widget, and the output around it, while the widget is on this page. */
-function hidePicture(parent: HTMLElement, id: string): void {
-  const picture = `:is(.onnx-nb-picture-${id}, img[src^="data:image/gif"][src$="${id}"])`; // drawn, and still empty
-  style(parent, `${picture}, ${outputWith(picture)} { display: none !important; }`);
 }
 
 /** Milliseconds without a change until a view is at rest. */

@@ -74,14 +74,7 @@ export const diffWidget = sharing(
 export const diffPage: Page = async (root, about, part, signal) => {
   const { names } = about as { names: [string, string] };
   const [graphs, { columns, data }] = await Promise.all([pageHosts(part), loadPair(part, PairData)]);
-  createDiff(
-    root,
-    columns,
-    data,
-    { graphs, onSelect: () => undefined, onSync: () => undefined },
-    { height: roomBelow(root, 468, 320), synced: true, names },
-    signal,
-  );
+  createDiff(root, columns, data, { graphs }, { height: roomBelow(root, 468, 320), synced: true, names }, signal);
 };
 
 export const simplificationWidget: Widget = (model, channel) => {
@@ -149,9 +142,6 @@ export const simplificationPage: Page = async (root, about, part, signal) => {
       graph: (side, step) => (step === 0 ? hosts[side] : pageHost()),
       simplifyAgain: noKernel,
       save: noKernel,
-      onChoose: () => undefined,
-      onStep: () => undefined,
-      onSync: () => undefined,
     },
     { height: roomBelow(root, 508, 320), step: 0, isSynced: true, changeKey: "" },
     signal,

@@ -36,7 +36,6 @@ async function showPair(
         if (kernel < 0 || kernel === shownKernel) return;
         onChoose(kernel);
       },
-      onSync: () => undefined,
       counterpartFacts: (_side, _target, name) => [["runs as", name]],
     },
     { height: "300px", synced: true, names: ["as loaded", "as it ran"], titles: ["Original", "Optimized"], tools: [] },

@@ -23,14 +23,13 @@ interface Part {
 /** Starts the page that the JSON describes. */
 export function createReport(parts: readonly Part[], pageOf: (kind: string) => Page | undefined): void {
   const { signal } = new AbortController();
-  const list = el("nav", { role: "tablist", "aria-label": "Parts" });
   const tabs = parts.map(({ title, id, size }) => {
     const controls = { "aria-controls": `onnx-nb-section-${id}`, title: `${title}, ${size}` };
     const tab = el("button", { type: "button", role: "tab", id: `onnx-nb-tab-${id}`, ...controls }, elide(title, 60));
     tab.addEventListener("click", () => go(id));
     return tab;
   });
-  list.append(...tabs);
+  const list = el("nav", { role: "tablist", "aria-label": "Parts" }, ...tabs);
   const sections = parts.map(({ id }) => {
     const section = document.getElementById(`onnx-nb-section-${id}`) as HTMLElement;
     section.setAttribute("role", "tabpanel");
