@@ -93,8 +93,8 @@ class Running:
                 refuse_faults(graph, lambda: make(graph, values, reuse=False).runs)
                 lowest = {value for value, source in original.items() if source in values}
                 self._runs = values, make(low, lowest, reuse=True), original
-            _, windows, original = self._runs
-            yield from windows.steps(fed(graph.model, feed.inputs), _SideSink(windows.graph, original, at, taker))
+            _, windows, sources = self._runs
+            yield from windows.steps(fed(graph.model, feed.inputs), _SideSink(windows.graph, sources, at, taker))
 
     def arrays(self, feed: Feed, values: frozenset[int]) -> Mapping[int, NDArray[Any]]:
         """Return values of a feed, which stay in memory until the next one."""
