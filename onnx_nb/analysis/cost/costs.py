@@ -216,8 +216,8 @@ class Costs:
         footprint = np.full(self.graph.node_count, math.nan)
         footprint[self.memory.order] = self.memory.alive
         density = self.flops / np.where(self.mem_access > 0, self.mem_access, math.nan)
-        moved = zip(_MOVED, (self.mem_access, footprint, density), strict=True)
-        figures = {metric: getattr(self, metric) for metric in _METRICS} | dict(moved)
+        traffic = zip(_MOVED, (self.mem_access, footprint, density), strict=True)
+        figures = {metric: getattr(self, metric) for metric in _METRICS} | dict(traffic)
         columns = {metric: _cells(column) for metric, column in figures.items()}
         columns["unknown"] = np.asarray(self.reasons, object)[self.reason_of].tolist()
         return [

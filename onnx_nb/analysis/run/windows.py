@@ -163,8 +163,8 @@ class Windows:
             stop = plan[len(ends)] if plan else min(self._window_end(order, start, state), start + most)
             nodes = order.nodes[start:stop]
             if is_main:
-                state.done = start / total
-            state.sink.before(nodes, state.done)
+                state.share = start / total
+            state.sink.before(nodes, state.share)
             try:
                 outputs, seconds = self._run_window(order, start, stop, scope)
             except ExternalDataError:
@@ -192,12 +192,12 @@ class Windows:
             del outputs  # from here on only `alive` may hold a value
             for value in {v for node in nodes for v in order.reads[node] if order.last_reader[v] < stop and v in alive}:
                 state.alive -= _nbytes(alive.pop(value))
-            state.held = state.sink.held()
+            state.sink_bytes = state.sink.held()
             if self._shares_memory:
-                state.unused += nbytes
-                if state.unused > self.memory_limit // 8:
+                state.spare += nbytes
+                if state.spare > self.memory_limit // 8:
                     sessions.release_arena()
-                    state.unused = 0
+                    state.spare = 0
             start = stop
             yield start / total
         if is_main and self._reuse and not plan:
@@ -211,7 +211,7 @@ class Windows:
             return start + 1
         if (known_end := self._ends.get((order.subgraph, start))) is not None:
             return known_end
-        budget = min(WINDOW_BYTES, max(self.memory_limit - state.alive - state.held - state.unused, 0) // 2)
+        budget = min(WINDOW_BYTES, max(self.memory_limit - state.alive - state.sink_bytes - state.spare, 0) // 2)
         # twice the last one's nodes while there is room
         fitting = int(budget / state.typical) if state.typical else WINDOW_NODES
         limit = min(start + max(1, min(2 * state.nodes, fitting, WINDOW_NODES)), len(order.nodes))
@@ -340,11 +340,11 @@ class _RunState:
     sink: Sink
     alive: int = 0
     """Bytes of values that later windows read."""
-    held: int = 0
+    sink_bytes: int = 0
     """Bytes that the sink keeps."""
-    unused: int = 0
+    spare: int = 0
     """Bytes freed since the arena was last shrunk; it may still hold them."""
-    done: float = 0.0
+    share: float = 0.0
     """Fraction of the main graph's nodes that has run."""
     nodes: int = 0
     """Number of nodes in the last window."""

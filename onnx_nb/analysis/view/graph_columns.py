@@ -165,8 +165,8 @@ def _attributes(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
             op, domain = graph.operators[key[0]]
             defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
             entries = onnx.NodeProto.FromString(content).attribute if op != "Constant" else ()  # its value is shown
-            named = [(plain_text(entry.name), entry) for entry in entries]
-            pairs = ((name, _attribute_text(name, entry, defaults.get(name))) for name, entry in named)
+            rows = [(plain_text(entry.name), entry) for entry in entries]
+            pairs = ((name, _attribute_text(name, entry, defaults.get(name))) for name, entry in rows)
             parts = [f"{name} {value}" for name, value in pairs if value]
             texts[key] = table.one(shortened(" · ".join(parts), ATTRIBUTES_LIMIT))
         numbers[node] = texts[key]
