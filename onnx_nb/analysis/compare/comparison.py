@@ -207,8 +207,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
     """Made-up feeds, and what is remarkable about arrays of another runtime: feeds, types, layout, arrays left out."""
 
     def __getitem__(self, name: str) -> Point:
-        point = self._by_name.get(name)
-        if point is not None:
+        if (point := self._by_name.get(name)) is not None:
             return point
         for missing in self.unmatched:
             if missing.name == name:

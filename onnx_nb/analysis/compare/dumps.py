@@ -21,7 +21,7 @@ from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.model.tensors import fits, listed, numpy_dtype
-from onnx_nb.analysis.run.feeds import entries_of, read_arrays, read_pb
+from onnx_nb.analysis.run.feeds import entries_of, read_arrays, read_pb, viewed
 
 _FILES: Final = (".npz", ".npy")
 Arrays = Mapping[str, NDArray[Any]]
@@ -60,7 +60,9 @@ class Dumped(Recorded):
     def array(self, value: int, number: int) -> Any:
         """Return the array of a value for one feed, with its channels where the model has them."""
         name = self.names[value]
-        array = _typed(np.asarray(self._arrays[number][name]), self.graph.type_of(value).elem_type)
+        array = viewed(np.asarray(self._arrays[number][name]), self.graph.type_of(value).proto)
+        if array.dtype == "V2":  # of no type of the model
+            array = array.view(ml_dtypes.bfloat16)
         return np.moveaxis(array, -1, 1) if name in self._channels_last else array
 
 
@@ -107,16 +109,6 @@ def different_feeds(names: Mapping[str, ErrorStats], label: str) -> list[str]:
 def _few(names: Sequence[str], count: int, label: str) -> str:
     several = f"{'all ' if len(names) == count else ''}{len(names)} arrays, such as {quoted(names[0])}"
     return f"In {label}, {several if len(names) > 1 else quoted(names[0])}:"
-
-
-def _typed(array: NDArray[Any], elem_type: int) -> NDArray[Any]:
-    """Return an array that numpy's files hold as untyped bytes in the model's type, or as bfloat16."""
-    if array.dtype.kind != "V" or array.dtype.names is not None:
-        return array
-    dtype = numpy_dtype(elem_type)
-    if dtype is not None and dtype.isbuiltin == 2 and dtype.itemsize == array.dtype.itemsize:
-        return array.view(dtype)
-    return array.view(ml_dtypes.bfloat16) if array.dtype.itemsize == 2 else array
 
 
 def _named(

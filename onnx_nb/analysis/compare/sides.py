@@ -87,9 +87,14 @@ class Running:
             yield 1.0
         elif values:
             if self._runs is None or self._runs[0] != values:
-                self._runs = (values, *self._windows(values))
-            _, windows, original = self._runs
-            yield from windows.steps(fed(graph.model, feed.inputs), _SideSink(windows.graph, original, at, taker))
+                # as the model would run in one session, with the casts that onnxruntime inserts
+                low, original = sessions.with_explicit_casts(graph, values)
+                make = functools.partial(Windows, memory_limit=self._memory_limit)
+                refuse_faults(graph, lambda: make(graph, values, reuse=False).runs)
+                lowest = {value for value, source in original.items() if source in values}
+                self._runs = values, make(low, lowest, reuse=True), original
+            _, windows, sources = self._runs
+            yield from windows.steps(fed(graph.model, feed.inputs), _SideSink(windows.graph, sources, at, taker))
 
     def arrays(self, feed: Feed, values: frozenset[int]) -> Mapping[int, NDArray[Any]]:
         """Return values of a feed, which stay in memory until the next one."""
@@ -102,15 +107,6 @@ class Running:
                 arrays = {value: recording[name] for value, name in names.items() if name in recording.array_names}
             self._arrays = feed, values, arrays
         return self._arrays[2]
-
-    def _windows(self, values: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
-        graph = self.graph
-        make = functools.partial(Windows, memory_limit=self._memory_limit)
-        # as the model would run in one session, with the casts that onnxruntime inserts
-        low, original = sessions.with_explicit_casts(graph, values)
-        refuse_faults(graph, lambda: make(graph, values, reuse=False).runs)
-        lowest = {value for value, source in original.items() if source in values}
-        return make(low, lowest, reuse=True), original
 
 
 class Recorded:

@@ -213,7 +213,11 @@ class Costs:
                 for group, path in enumerate(self.scopes.scope_path)
             ]
         places = np.asarray(self.scopes.scope_path, object)[self.scopes.node_scope].tolist()
-        figures = {metric: getattr(self, metric) for metric in _METRICS} | self._moved()
+        footprint = np.full(self.graph.node_count, math.nan)
+        footprint[self.memory.order] = self.memory.alive
+        density = self.flops / np.where(self.mem_access > 0, self.mem_access, math.nan)
+        traffic = zip(_MOVED, (self.mem_access, footprint, density), strict=True)
+        figures = {metric: getattr(self, metric) for metric in _METRICS} | dict(traffic)
         columns = {metric: _cells(column) for metric, column in figures.items()}
         columns["unknown"] = np.asarray(self.reasons, object)[self.reason_of].tolist()
         return [
@@ -227,13 +231,6 @@ class Costs:
         keys = ["node", "op", "scope"] if by == "node" else ["scope", "class"]
         metrics = (*_METRICS, *_MOVED) if by == "node" else _METRICS
         return data_frame(self.rows(by), [*keys, *metrics, "unknown"]).astype(dict.fromkeys(metrics, "float64"))
-
-    def _moved(self) -> dict[str, Column]:
-        """Return the metrics of `_MOVED`."""
-        footprint = np.full(self.graph.node_count, math.nan)
-        footprint[self.memory.order] = self.memory.alive
-        density = self.flops / np.where(self.mem_access > 0, self.mem_access, math.nan)
-        return dict(zip(_MOVED, (self.mem_access, footprint, density), strict=True))
 
     def __repr__(self) -> str:
         cost = self.total

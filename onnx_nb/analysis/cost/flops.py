@@ -262,11 +262,6 @@ def _pairs(case: Case, place: int) -> int:
     return sum(int(length) ** 2 for length in np.diff(_value(case, place).reshape(-1)).tolist())
 
 
-def _packed_tokens(case: Case, facts: Operator) -> tuple[int, int]:
-    """Count `_packed_attention` over sequences without padding."""
-    return _projected(case, facts, _shape(case, 0, 2)[0], _pairs(case, 4), 5)
-
-
 def _packed_attention(case: Case, facts: Operator, past: int = 4) -> tuple[int, int]:
     """Count com.microsoft's Attention, which also projects its input."""
     batch, rows, _ = _shape(case, 0, 3)
@@ -395,7 +390,8 @@ _RULES: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "packed_attention": _packed_attention,
     "packed_matmul": lambda case, _: (_read(case) * attribute(case.node, "N", 0), 0),
     "packed_multi_head": _packed_multi_head,
-    "packed_tokens": _packed_tokens,
+    # `_packed_attention` over sequences without padding
+    "packed_tokens": lambda case, facts: _projected(case, facts, _shape(case, 0, 2)[0], _pairs(case, 4), 5),
     "projection": _projection,
     "quantized_attention": functools.partial(_packed_attention, past=8),
     "recurrent": _recurrent,

@@ -163,7 +163,11 @@ class Diff(Displayed, Table):
         largest = next((change for change in self.changes if change.detail == "scale"), None)
         layer = self.layer(largest) if largest else ""
         most = f"; most: {largest.message}" + (f" in {quoted(layer)}" if layer else "") if largest else ""
-        return ", ".join(parts) + most or self._names_text()
+        if parts:
+            return ", ".join(parts) + most
+        one, other = (Graph.of(side).names for side in (self.reference, self.candidate))
+        others = sum(name != other[node] for name, node in zip(one, self.matching.node.tolist(), strict=True))
+        return f"only names differ: {others:,} of {count_text(len(one), 'node')}" if others else "no differences"
 
     def layer(self, change: Difference) -> str:
         """Return the path of the layer with a node, or that reads or makes a tensor; "" where nothing names layers."""
@@ -173,12 +177,6 @@ class Diff(Displayed, Table):
             if (place := next((place for place in places if place >= 0), None)) is not None:
                 return layer_with(graph, place)
         return ""
-
-    def _names_text(self) -> str:
-        """Return how many nodes only have other names, or that there are no differences."""
-        one, other = (Graph.of(side).names for side in (self.reference, self.candidate))
-        others = sum(name != other[node] for name, node in zip(one, self.matching.node.tolist(), strict=True))
-        return f"only names differ: {others:,} of {count_text(len(one), 'node')}" if others else "no differences"
 
     @property
     def removed(self) -> list[str]:

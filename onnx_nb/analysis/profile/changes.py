@@ -143,8 +143,7 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
             text += f", with settings equal and all sets together {self.drift:.2f}× as long, which is the machine"
         real = [change for change in self.changes if change.verdict != "noise"]
         for word, sign in (("slower", 1), ("faster", -1)):
-            same = [change for change in real if change.difference * sign > 0]
-            if same:
+            if same := [change for change in real if change.difference * sign > 0]:
                 first = same[0]
                 size = duration_text(abs(first.difference))
                 most = f"most {first.op or first.before_op} {quoted(shortened(first.name, 60))} by {size}"

@@ -12,7 +12,7 @@ import math
 import os
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -187,11 +187,6 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         """Share of the time of kernels that was given to nodes of the model."""
         total = sum(share for share, kernel in zip(self.shares.tolist(), self.kernels, strict=True) if kernel.nodes)
         return float(min(total, 1.0))
-
-    @property
-    def unmapped(self) -> tuple[Kernel, ...]:
-        """The kernels whose nodes were not found."""
-        return tuple(kernel for kernel in self.kernels if not kernel.nodes)
 
     @property
     def inserted(self) -> tuple[Kernel, ...]:
@@ -489,17 +484,14 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
         One that adds what two layers give and normalizes it for the next belongs to the norm.
         """
-        nodes_of = (kernel.opened or kernel.nodes for kernel in self.kernels)
-        places = []
-        for kernel, nodes in zip(self.kernels, nodes_of, strict=True):
+        tree, places = scopes(self.graph), []
+        for kernel in self.kernels:
+            nodes = kernel.opened or kernel.nodes
             norms = [node for node in nodes if "Norm" in self.graph.op_type(node)] if kernel.op[:4] == "Skip" else []
-            places.append(self._common_scope(norms or nodes) if kernel.nodes else -1)
+            inner = {int(tree.node_scope[node]) for node in norms or nodes}
+            lines = [{*scopes_around(tree, scope)} for scope in inner]
+            places.append(max(set.intersection(*lines)) if lines else -1)  # an outer scope has a smaller number
         return tuple(places)
-
-    def _common_scope(self, nodes: Sequence[int]) -> int:
-        tree = scopes(self.graph)
-        lines = [{*scopes_around(tree, scope)} for scope in {int(tree.node_scope[node]) for node in nodes}]
-        return max(set.intersection(*lines)) if lines else 0  # an outer scope has a smaller number
 
 
 _FIELDS: Final = (

@@ -46,7 +46,9 @@ def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
             row = {"scope": tree.scope_path[key], "class": tree.scope_class[key], "kernels": len(kernels)}
         elif by == "provider":
             row["nodes"] = len({node for kernel in kernels if not kernel.edge for node in kernel.nodes})
-        table.append(row | _sums(profile, numbers))
+        seconds = np.sum([kernel.seconds for kernel in kernels], axis=0)
+        share = float(profile.shares[numbers].sum())
+        table.append({**row, "seconds": float(np.median(seconds)), "spread": spread_of(seconds), "share": share})
     return sorted(table, key=lambda row: -row["seconds"])
 
 
@@ -62,19 +64,11 @@ def _fallback_rows(
         reason = "probably for want of a kernel for their type, attributes or shape"
         if small:
             reason = "probably because they compute shapes, which onnxruntime leaves on the CPU"
-        if owners == {kernel.provider}:
-            reason = f"onnxruntime gave them to {short(kernel.provider)}, {reason}"
-        else:
-            reason = f"{short(target)} did not take them, {reason}"
+        gave, took = f"onnxruntime gave them to {short(kernel.provider)}", f"{short(target)} did not take them"
+        reason = f"{gave if owners == {kernel.provider} else took}, {reason}"
         about = {**row, "wanted": target, "assigned": ", ".join(sorted(owners)), "reason": reason}
         table.append({name: about[name] for name in FALLBACK})
     return table
-
-
-def _sums(profile: Profile, kernels: Sequence[int]) -> dict[str, float]:
-    seconds = np.sum([profile.kernels[number].seconds for number in kernels], axis=0)
-    share = float(profile.shares[list(kernels)].sum())
-    return {"seconds": float(np.median(seconds)), "spread": spread_of(seconds), "share": share}
 
 
 def _kernel_row(profile: Profile, kernel: Kernel, share: float) -> dict[str, Any]:

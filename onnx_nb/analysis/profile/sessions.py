@@ -28,7 +28,7 @@ from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
 from onnx_nb.analysis.profile.mapping import KernelPlace, by_name
 from onnx_nb.analysis.profile.trace import MEMCPY, Trace
-from onnx_nb.analysis.run.session import create, entry, runtime, set_entry
+from onnx_nb.analysis.run.session import create, entry, runtime, set_entry, tiny
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -276,12 +276,10 @@ def measured_peak() -> tuple[float, float]:
 def _best(op: str, shape: tuple[int, ...]) -> float:
     """Return how often an operator runs in a second at best, on one thread or all, into memory that is there."""
     names = ["a", "b"] if op == "MatMul" else ["a"]
-    infos = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (*names, "y")}
-    graph = helper.make_graph([helper.make_node(op, names, ["y"])], op, [infos[name] for name in names], [infos["y"]])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    nodes, kind = [helper.make_node(op, names, ["y"])], helper.make_tensor_type_proto(TensorProto.FLOAT, shape)
     times = list[float]()
     for threads in (1, 0):
-        session = create(model, threads=threads)
+        session = tiny(nodes, dict.fromkeys(names, kind), threads=threads)
         binding = session.io_binding()
         for name in names:
             binding.bind_ortvalue_input(name, runtime().OrtValue.ortvalue_from_numpy(np.ones(shape, np.float32)))

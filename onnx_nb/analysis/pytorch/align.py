@@ -35,7 +35,7 @@ from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.saved import read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import fits
-from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.progress import CountedWork, Progress
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
@@ -81,8 +81,8 @@ def align(
     ('0', '/0/Gemm_output_0')
     """
     graph = Graph.of(load(model))
-    if progress is not None:
-        progress(0.0, f"looking for the submodules of {recording.cls}")
+    work = CountedWork(progress, 1)
+    work.reached(0, f"looking for the submodules of {recording.cls}")
     candidates = Candidates(recording, graph)
     distances: dict[tuple[int, int], float] = {}
     if candidates.tied:
@@ -93,8 +93,7 @@ def align(
             for number in candidates.numbers[value]:
                 distances[value, number] = between(recording.value(number), array)
     alignment = candidates.settle(distances)
-    if progress is not None:
-        progress(1.0, "done")
+    work.finished()
     return alignment
 
 
@@ -140,8 +139,8 @@ class Match:
 
 
 Pairs: TypeAlias = Mapping[int, tuple[int, Match]]
-_Repeats: TypeAlias = tuple[list[int], dict[tuple[Any, ...], list[int]]]
 """Number of a recorded value → tensor and match."""
+_Repeats: TypeAlias = tuple[list[int], dict[tuple[Any, ...], list[int]]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -625,8 +624,7 @@ class Candidates:
 
     def _why(self, number: int, call: int) -> str:
         """Return the reason why a value has no tensor."""
-        norm = self._included.get(number)
-        if norm is not None:
+        if (norm := self._included.get(number)) is not None:
             return f"folded together with {norm.cls} {quoted(norm.name)}, whose output its tensor is"
         maker = self._makers.get(number, call)
         nodes = self.nodes[maker][0]

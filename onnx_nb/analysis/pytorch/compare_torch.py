@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
@@ -107,8 +107,7 @@ class TorchComparison(Comparison):
         (['Gemm'], (3, 8))
         """
         recording, graph, pairs = self._aligned()
-        if progress is not None:
-            progress(0.0, f"extracting {quoted(path or 'the model')}")
+        CountedWork(progress, 1).reached(0, f"extracting {quoted(path or 'the model')}")
         number = recording.find_call(path.partition(" → ")[0])
         call, names = recording.calls[number], graph.value_names
         nodes, starts, ends = submodule_nodes(recording, graph, pairs, number)
@@ -450,16 +449,12 @@ class TorchProposal(Proposal):
                     pairs.references[number], pairs.dtypes[value] = right, array.dtype
                     self._wrong_constants.add(number)
             elif not match.function and match.how != "equal":  # one that is equal has a point already
-                self._refuse(number, value, match)
+                shape = shape_text(recording.value(number).shape)
+                message = f"{quoted(match.name)} is {shape}, but tensor {quoted(match.tensor)} has another shape."
+                if difference := self._difference(number, value, match):
+                    raise AlignmentError(f"{message} In its node, {difference}.", advice="Fix that, and export again.")
+                raise AlignmentError(message, advice="Give the model the same inputs as the module.")
         return choices
-
-    def _refuse(self, number: int, value: int, match: Match) -> NoReturn:
-        shape = shape_text(self._recording.value(number).shape)
-        message = f"{quoted(match.name)} is {shape}, but tensor {quoted(match.tensor)} has another shape."
-        difference = self._difference(number, value, match)
-        if difference:
-            raise AlignmentError(f"{message} In its node, {difference}.", advice="Fix that, and export again.")
-        raise AlignmentError(message, advice="Give the model the same inputs as the module.")
 
     def _difference(self, number: int, value: int, match: Match) -> str:
         """Return the attributes that differ between a submodule and the node of its output."""
@@ -493,12 +488,14 @@ class TorchProposal(Proposal):
         names = {value: graph.value_names[value] for value in graph.inputs.tolist()}
         names |= {value: match.name for value, match in reversed(list(self._pairs.values()))}
         borders = set(self._known.values())
+        path_of = self._candidates.path_of if self._candidates is not None else lambda _node: ""
         for depth, option in enumerate(left):
             value, match = self._pairs[option.reference]
             node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
             begins = self._begins(option.reference, borders)
             inside = self._paths_of(option.reference) if begins is not None else []
-            dropouts = self._active_dropouts(value, borders)
+            drops = sorted(self._dropouts & self._operations.nodes_before(value, borders)) if self._dropouts else []
+            dropouts = [path_of(drop) or graph.names[drop] for drop in drops]
             constant = f"the exporter computed it in advance, as the weight {quoted(match.tensor)}"
             about = {
                 "op_type": match.function or match.cls,
@@ -526,17 +523,12 @@ class TorchProposal(Proposal):
         calls = self._recording.calls
         return list(dict.fromkeys(calls[function.call].path for function in functions if function is not None))
 
-    def _active_dropouts(self, value: int, borders: set[int]) -> list[str]:
-        """Return the paths of the Dropouts in a region that were exported in training mode, or the names of nodes."""
-        nodes = sorted(self._dropouts & self._operations.nodes_before(value, borders)) if self._dropouts else []
-        path_of = self._candidates.path_of if self._candidates is not None else lambda _node: ""
-        return [path_of(node) or self._graph.names[node] for node in nodes]
-
     @functools.cached_property
     def _dropouts(self) -> set[int]:
+        """Nodes of Dropouts that were exported in training mode."""
         graph = self._graph
         nodes = (node for node in range(len(graph.nodes)) if graph.op_type(node) == "Dropout")
-        return {node for node in nodes if np.any(constant_of(graph, node, 2))}  # in training mode
+        return {node for node in nodes if np.any(constant_of(graph, node, 2))}
 
     def lacking(self, point: Point) -> list[str]:
         """Return what the export lacks of the submodules in the region of a point: all nodes, or some calls."""

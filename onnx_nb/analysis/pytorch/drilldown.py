@@ -221,8 +221,7 @@ class Reproduction:
         except OSError as error:
             message = f"folder {quoted(str(data))} cannot be made: {error.strerror or error}."
             raise ModelFileError(message, advice="Choose another folder.") from error
-        if progress is not None:
-            progress(0.0, "writing model.onnx")
+        CountedWork(progress, 1).reached(0, "writing model.onnx")
         self.model.save(place / "model.onnx")
         total = sum(array.nbytes for arrays in (self.feeds, self.expected) for array in arrays.values())
         former = {*data.glob("input_*.pb"), *data.glob("output_*.pb")}

@@ -34,8 +34,9 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.pytorch.module_scopes import source_of
-from onnx_nb.analysis.pytorch.record import checked_arguments, intercept, labeled_arguments, tensors_in, to_numpy, watch
+from onnx_nb.analysis.pytorch.record import checked_arguments, intercept, labeled_arguments, tensors_in, watch
 from onnx_nb.analysis.run import session as sessions
+from onnx_nb.analysis.run.feeds import to_numpy
 from onnx_nb.analysis.submodel.extraction import extract, mark_name
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from onnx_nb.analysis.errors import ExportError
 from onnx_nb.analysis.formatting import count_text, quoted, shortened
@@ -73,26 +73,20 @@ def forward_or_export(module: torch.nn.Module, args: Any, kwargs: Mapping[str, A
     try:
         recorder.run(args, kwargs)
     except Exception as error:  # noqa: BLE001 - any code may stand in forward, and the result tells its error
-        failed = recorder.end(error)
+        failed = recorder.failed or [recorder.of_error(error)]
         reason = shortened(" ".join(str(error).split()), 400).rstrip(".") or type(error).__name__
-        message = f"forward of {cls} fails{recorder.place(failed)}: {reason}."
+        texts = f"forward of {cls} fails", f": {reason}."
     else:
         failed = recorder.blame(failure)
-        message = f"{cls} runs in torch, but its export fails{recorder.place(failed)}. {failure.message}"
-    advice = "Change the module, and show it again."
-    if any(call.node.op_type in _DECISIONS for call in failed):
+        texts = f"{cls} runs in torch, but its export fails", f". {failure.message}"
+    advice, where = "Change the module, and show it again.", ""
+    if failed:
+        path, line = failed[0].meta["path"], failed[0].meta["line"]
+        within, at = f" of {quoted(path)}" if path else "", f" ({line_text(*line)})" if line else ""
+        where = f" at {failed[0].op_type}{within}{at}"
+    if any(node.op_type in _DECISIONS for node in failed):
         advice = "Values decide in Python here: compute both cases and take torch.where, or use torch.cond."
-    return Forward(recorder.model(cls), tuple(call.node.name or "" for call in failed), message, advice)
-
-
-class _TorchCall(NamedTuple):
-    """A call of a torch function."""
-
-    node: onnx_ir.Node
-    path: str
-    """Path of the submodule that calls it."""
-    line: tuple[str, int] | None
-    """File and line of the call."""
+    return Forward(recorder.model(cls), tuple(node.name or "" for node in failed), where.join(texts), advice)
 
 
 class _Recorder:
@@ -105,10 +99,11 @@ class _Recorder:
         self._paths = {id(part): path for path, part in module.named_modules()}
         self._weights = {id(weight): name for name, weight in (*module.named_parameters(), *module.named_buffers())}
         self._running: list[torch.nn.Module] = []
-        self._calls: list[_TorchCall] = []
-        self._failed: list[_TorchCall] = []
+        self._nodes: list[onnx_ir.Node] = []
+        """Calls of torch functions; their ``meta`` has the path of the calling submodule, and file and line."""
+        self.failed: list[onnx_ir.Node] = []
         """The function that raised, unless others ran after it."""
-        self._values: Any = WeakIdKeyDictionary()
+        self._values: MutableMapping[torch.Tensor, onnx_ir.Value] = WeakIdKeyDictionary()
         """Tensor → its value; a function that changes it in place gives it another."""
         self._node_names, self._value_names = Counter[str](), Counter[str]()
         self._inputs: list[onnx_ir.Value] = []
@@ -129,43 +124,29 @@ class _Recorder:
             output = self._module(*args, **kwargs)
         self._outputs = [self._value(tensor) for _, tensor in tensors_in(output)]
 
-    def end(self, error: Exception) -> list[_TorchCall]:
-        """Return the function that raised; for an error of Python code, a node that bears its name."""
-        if not self._failed:
-            line = next(iter(raising_lines(error)), None)
-            self._failed = [self._add(type(error).__name__, self._given, [], {}, line)]
-        return self._failed
+    def of_error(self, error: Exception) -> onnx_ir.Node:
+        """Add a node that bears the name of an error of Python code."""
+        return self._add(type(error).__name__, self._given, [], {}, next(iter(raising_lines(error)), None))
 
-    def blame(self, failure: ExportError) -> list[_TorchCall]:
+    def blame(self, failure: ExportError) -> list[onnx_ir.Node]:
         """Return the functions of the line at which an export fails; else of the operator or submodule it names."""
         cause: BaseException = failure
         while (inner := cause.__cause__ or cause.__context__) is not None:
             cause = inner
         for line in raising_lines(cause):
-            if calls := [call for call in self._calls if call.line == line]:
-                return [call for call in calls if call.node.op_type in _DECISIONS] or calls
+            if nodes := [node for node in self._nodes if node.meta["line"] == line]:
+                return [node for node in nodes if node.op_type in _DECISIONS] or nodes
         operators = tuple(re.findall(r"(?:aten|prims)(?:::|\.)_*([a-z_0-9]+)", failure.message))
-        calls = [call for call in self._calls if failure.module in (None, call.path)]
-        return [call for call in calls if call.node.op_type.endswith(operators)] or (
-            calls[-1:] if failure.module else []
-        )
-
-    def place(self, calls: Sequence[_TorchCall]) -> str:
-        """Return where functions are called, as a sentence says it: the first of them, its submodule and its line."""
-        if not calls:
-            return ""
-        node, path, line = calls[0]
-        where = f" of {quoted(path)}" if path else ""
-        return f" at {node.op_type}{where}{f' ({line_text(*line)})' if line else ''}"
+        nodes = [node for node in self._nodes if failure.module in (None, node.meta["path"])]
+        return [node for node in nodes if node.op_type.endswith(operators)] or (nodes[-1:] if failure.module else [])
 
     def model(self, name: str) -> Model:
         """Return the graph; of a pass that failed, its outputs are what no function read."""
         import onnx_ir
 
-        nodes = [call.node for call in self._calls]
+        nodes, weights, opsets = self._nodes, self._initializers, {"torch": 1}
         read = {id(value) for node in nodes for value in node.inputs}
         ends = self._outputs or [value for node in nodes for value in node.outputs if id(value) not in read]
-        weights, opsets = self._initializers, {"torch": 1}
         graph = onnx_ir.Graph(self._inputs, ends, nodes=nodes, initializers=weights, opset_imports=opsets, name=name)
         return load(onnx_ir.Model(graph, ir_version=10))
 
@@ -179,11 +160,11 @@ class _Recorder:
         try:
             output = function(*args, **kwargs)
         except Exception:
-            self._failed = [self._add(plain_name(name), tensors, [], attributes, running_place())]
+            self.failed = [self._add(plain_name(name), tensors, [], attributes, running_place())]
             raise
         results = [tensor for _, tensor in tensors_in(output)]
         if (results or plain_name(name) in _DECISIONS) and tensors + results:
-            self._failed = []
+            self.failed = []
             self._add(plain_name(name), tensors, results, attributes, running_place())
         return output
 
@@ -194,7 +175,7 @@ class _Recorder:
         outputs: Sequence[torch.Tensor],
         attributes: Mapping[str, Any],
         line: tuple[str, int] | None,
-    ) -> _TorchCall:
+    ) -> onnx_ir.Node:
         import onnx_ir
 
         parts = self._running or [self._module]
@@ -210,8 +191,9 @@ class _Recorder:
         values = [self._value(tensor) for tensor in inputs]
         results = [self._new(tensor, name) for tensor in outputs]
         node = onnx_ir.node(op, values, attributes, domain="torch", outputs=results, name=name, metadata_props=metadata)
-        self._calls.append(_TorchCall(node, path, line))
-        return self._calls[-1]
+        node.meta.update(path=path, line=line)
+        self._nodes.append(node)
+        return node
 
     def _value(self, tensor: torch.Tensor) -> onnx_ir.Value:
         """Return the value of a tensor; one that no function returned is a weight or a constant."""
@@ -221,8 +203,7 @@ class _Recorder:
             value = self._new(tensor, self._weights.get(id(tensor), "constant"))
             value.const_value = TorchTensor(tensor, value.name)
             self._initializers.append(value)
-        known: onnx_ir.Value = self._values[tensor]
-        return known
+        return self._values[tensor]
 
     def _new(self, tensor: torch.Tensor, name: str) -> onnx_ir.Value:
         import onnx_ir

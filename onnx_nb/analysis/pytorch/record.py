@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import itertools
 import warnings
 import weakref
 from collections import Counter
@@ -17,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import ml_dtypes
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
@@ -28,6 +28,7 @@ from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.module_scopes import running_line
+from onnx_nb.analysis.run.feeds import to_numpy
 from onnx_nb.analysis.run.value_recorder import Store, unspilled
 
 if TYPE_CHECKING:
@@ -542,8 +543,11 @@ class _CallRecorder:
                     if self._within is not None:
                         name = str(function).rpartition(".")[0] or str(function)  # torch.cond has no overloads
                     if self._take(tensor, changes=self._within is not None and name.endswith("_")) == next_number:
+                        items = (value if isinstance(value, list | tuple) else (value,) for value in values)
+                        flat = itertools.chain.from_iterable(items)
+                        integers = tuple([x for x in flat if isinstance(x, int) and not isinstance(x, bool)])
                         place = self._stack[-1][0], running_line(), inputs
-                        self.functions.append(FunctionCall(name, *place, next_number, tuple(_integers_in(values))))
+                        self.functions.append(FunctionCall(name, *place, next_number, integers))
         if self._within is not None and len(self.functions) > self._most:
             what = quoted(self.calls[self._within].path or "the module")
             message = f"{what} has more than {self._most:,} operations."
@@ -563,11 +567,15 @@ class _CallRecorder:
 
         An aten operation that ``changes`` its argument counts as a change only after it returns.
         """
+        import torch
+
         known_number = None if changes else self._number(tensor)
         if known_number is not None:
             return known_number
         number = len(self.contents)
-        array = self._array(tensor)
+        is_plain = type(tensor) is torch.Tensor  # a subclass may define its values by __torch_function__
+        with contextlib.nullcontext() if is_plain else torch._C._EnableTorchFunction():  # noqa: SLF001 (the same)
+            array = to_numpy(tensor)
         if self._known is None:
             self.contents.append(self._store.put(array))
         else:
@@ -581,27 +589,10 @@ class _CallRecorder:
             self._alive.append(tensor)
         return number
 
-    def _array(self, tensor: torch.Tensor) -> NDArray[Any]:
-        import torch
-
-        if type(tensor) is torch.Tensor:
-            return to_numpy(tensor)
-        # a subclass may define its values by __torch_function__
-        with torch._C._EnableTorchFunction():  # noqa: SLF001 (torch has no other)
-            return to_numpy(tensor)
-
 
 def _version(tensor: torch.Tensor) -> int:
     """Return the number of in-place changes of a tensor; −1 if torch does not count them."""
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
-
-
-def _integers_in(args: Sequence[Any]) -> Iterator[int]:
-    """Yield the integers among arguments, and those in tuples and lists among them."""
-    for value in args:
-        for item in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(item, int) and not isinstance(item, bool):
-                yield item
 
 
 def _is_plain(value: Any) -> bool:
@@ -658,18 +649,3 @@ def is_tensor(value: Any) -> bool:
 
     is_dense = isinstance(value, torch.Tensor) and value.layout == torch.strided
     return is_dense and not value.is_quantized and not value.is_meta
-
-
-def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor as an array that may share its memory; bfloat16 and float8 with dtypes of ``ml_dtypes``."""
-    import torch
-
-    plain = tensor.detach()
-    if not plain.is_cpu or plain.is_conj() or plain.is_neg():
-        plain = plain.cpu().resolve_conj().resolve_neg()
-    foreign = getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch."), None)  # a type that numpy lacks
-    if foreign is not None:
-        plain = plain.view({1: torch.uint8, 2: torch.int16}[plain.element_size()])
-    array: NDArray[Any] = plain.numpy()
-    array = array if plain.is_contiguous() else array.copy()  # copying in torch wakes its threads, which takes longer
-    return array if foreign is None else array.view(foreign)

@@ -29,11 +29,12 @@ from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attribute
-from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.progress import CountedWork, Progress
 from onnx_nb.analysis.pytorch.align import Pairs
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
-from onnx_nb.analysis.pytorch.record import ModuleCall, Recording, to_numpy
+from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 from onnx_nb.analysis.pytorch.side import inputs_of
+from onnx_nb.analysis.run.feeds import to_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -167,11 +168,10 @@ class WeightFinder:
                 weights.append(weight)
                 self._workers.add(weight.node)
                 self._known.update(id(self._tensors[name]) for name in weight.parameters if name in self._tensors)
-        points = []
+        points, work = [], CountedWork(progress, len(weights))
         for depth, weight in enumerate(weights):
             operand, how = weight.operand, weight.how if weight.operand.steps is None else f"{weight.how}, dequantized"
-            if progress is not None:
-                progress(depth / len(weights), f"comparing {quoted(operand.initializer or weight.label)}")
+            work.reached(depth, f"comparing {quoted(operand.initializer or weight.label)}")
             errors = ErrorStats.of(weight.reference, operand.array, rtol=settings.rtol, atol=settings.atol)
             node = self._graph.names[weight.node] if weight.node >= 0 else ""
             names = weight.label, ", ".join(weight.parameters), operand.initializer
@@ -226,8 +226,7 @@ class WeightFinder:
                 return
             self._ruled.add(call.path)
             for name, place in places:
-                tensor = getattr(part, name, None)
-                if tensor is not None:
+                if (tensor := getattr(part, name, None)) is not None:
                     names = (f"{call.path}.{name}".removeprefix("."),)
                     yield from self._at(node, place, number, names, to_numpy(tensor))
         elif not by_input and (conv := self._before_norm.get(number, -1)) >= 0:
@@ -373,7 +372,9 @@ class WeightFinder:
             if id(tensor) not in self._known and name not in self._left_out and tensor.numel() > 1:
                 left.setdefault(owner, []).append(name)
         for owner, names in left.items():
-            operands = list(self._operands(owner))
+            nodes = [n for n in self._nodes_of(owner) if n not in self._workers and n < self._graph.main_count]
+            read = ((node, operand) for node in nodes for operand in weights_at(self._graph, node))
+            operands = [(node, w) for node, w in read if w.array.size > 1 and w.array.dtype.kind not in "iub"]
             pieces = [piece for name in names for piece in self._pieces(name, operands)]
             yield from self._assigned(owner, pieces, operands)
 
@@ -391,15 +392,6 @@ class WeightFinder:
                 if nodes:
                     return sorted(nodes, key=lambda node: int(self._graph.rank[node]))
         return []
-
-    def _operands(self, path: str) -> Iterator[tuple[int, Operand]]:
-        """Yield the nodes of a submodule that read weights without a known parameter, with these weights."""
-        for node in self._nodes_of(path):
-            if node in self._workers or node >= self._graph.main_count:
-                continue
-            for operand in weights_at(self._graph, node):
-                if operand.array.size > 1 and operand.array.dtype.kind not in "iub":
-                    yield node, operand
 
     def _pieces(self, name: str, operands: Sequence[tuple[int, Operand]]) -> list[_Piece]:
         """Return a whole parameter, or the parts that operators read: query, key and value of an attention."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnx_nb.analysis import results
 from onnx_nb.analysis.arguments import known_arguments
@@ -22,7 +21,7 @@ from onnx_nb.analysis.model.save import destination, together, working_folder
 from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.run.capture import Capture
-from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
+from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics, quantile
 
 Method = Literal["minmax", "percentile", "entropy", "mse"]
 FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
@@ -221,8 +220,7 @@ class Calibration(results.Table, results.Displayed):
         first = next(iter(self.worst), None)
         if first is not None and not math.isnan(first.sqnr):
             text += f" 8 bits lose most in {first.message.removesuffix(' with 8 bits')}."
-        missing = self.missing
-        if missing:
+        if missing := self.missing:
             text += f" {count_text(len(missing), 'float tensor')} of the model without a range: {listed(missing)}."
         return text
 
@@ -331,18 +329,12 @@ class Calibration(results.Table, results.Displayed):
             wrong = f"finite range of {listed(odd)}" if odd else "range"
             raise OnnxNbError(f"{quoted(str(place))} has no {wrong}.", advice="Calibrate again.")
         source = None if model is None else load(model)
-        if source is not None:
-            _check_names(place, ranges, source)
+        names = set(ranges) if source is None else set(Graph.of(source).value_names)
+        if source is not None and (unknown := [name for name in ranges if name not in names]):
+            many = f"{len(unknown)} of its {count_text(len(ranges), 'name')}"
+            message = f"{quoted(str(place))} is of another model: {label_of(source)} has no tensor of {many}, such as"
+            raise OnnxNbError(f"{message} {quoted(unknown[0])}.", advice=closest_text(unknown[0], names))
         return cls(method, {name: Range(name, low, high) for name, (low, high) in ranges.items()}, source)
-
-
-def _check_names(place: Path, ranges: Mapping[str, Any], model: Model) -> None:
-    names = set(Graph.of(model).value_names)
-    unknown = [name for name in ranges if name not in names]
-    if unknown:
-        many = f"{len(unknown)} of its {count_text(len(ranges), 'name')}"
-        message = f"{quoted(str(place))} is of another model: {label_of(model)} has no tensor of {many}, such as"
-        raise OnnxNbError(f"{message} {quoted(unknown[0])}.", advice=closest_text(unknown[0], names))
 
 
 def _json_path(path: str | os.PathLike[str]) -> Path:
@@ -430,30 +422,16 @@ def _percentiles(fine: Histogram, percentile: float, *, symmetric: bool) -> tupl
         magnitudes = np.where(places < 0, -1 - places, places)
         first = int(magnitudes.min())
         mirror = replace(fine, first=first, counts=np.bincount(magnitudes - first, fine.counts))
-        high = _quantile(mirror, percentile / 100)
+        high = quantile(mirror.counts, mirror.edges, fine.total * percentile / 100)
         return -high, high
-    outside = (100 - percentile) / 200
-    return _quantile(fine, outside), _quantile(fine, 1 - outside)
-
-
-def _quantile(histogram: Histogram, share: float) -> float:
-    """Return a quantile, with values spread evenly in a bin."""
-    below, edges = _below(histogram), histogram.edges
-    # of bins without values the first, which np.interp would step over
-    at = min(max(int(np.searchsorted(below, share, side="left")) - 1, 0), len(edges) - 2)
-    inside = (share - below[at]) / (below[at + 1] - below[at])
-    return float(edges[at] + (edges[at + 1] - edges[at]) * min(max(inside, 0.0), 1.0))
+    outside = fine.total * (100 - percentile) / 200
+    return quantile(fine.counts, fine.edges, outside), quantile(fine.counts, fine.edges, fine.total - outside)
 
 
 def _share(histogram: Histogram, low: float, high: float) -> float:
     """Return the share of values in a range."""
-    ends = np.interp([low, high], histogram.edges, _below(histogram))
-    return float(ends[1] - ends[0])
-
-
-def _below(histogram: Histogram) -> NDArray[np.float64]:
-    """Return the share of values below each edge."""
-    return np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
+    below = np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
+    return float(np.diff(np.interp([low, high], histogram.edges, below))[0])
 
 
 def entropy_range(fine: Histogram, levels: int, bins: int) -> tuple[float, float]:

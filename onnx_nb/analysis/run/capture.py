@@ -412,8 +412,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
 
     def _value(self, name: str) -> int:
         """Return the value of a name, −1 for a weight."""
-        value = self._values.get(name)
-        if value is not None:
+        if (value := self._values.get(name)) is not None:
             return value
         if name in self.model.initializers:
             return -1
@@ -426,8 +425,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         read: dict[str, Statistics] = {}
         for value in dict.fromkeys(graph.reads(node)):
             if value in self._partial.records:
-                stats = self._partial.records[value].settled()
-                if stats is not None:
+                if (stats := self._partial.records[value].settled()) is not None:
                     read[names[value]] = stats
             elif graph.value_kind[value] == INITIALIZER and graph.value_subgraph[value] == 0:
                 name = graph.value_names[value]

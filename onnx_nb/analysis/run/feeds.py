@@ -12,7 +12,7 @@ import warnings
 import wave
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ml_dtypes
 import numpy as np
@@ -32,6 +32,9 @@ from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import Dims, dimensions, dimensions_text, input_types, numpy_dtype, type_text
 from onnx_nb.analysis.model.wire import PROTO_LIMIT
 from onnx_nb.analysis.run.random_feeds import feed_shapes, random_feeds
+
+if TYPE_CHECKING:
+    import torch
 
 
 @known_arguments
@@ -167,7 +170,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
         arrays = read_arrays(path)
         if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(kinds):
             return _by_position(model, [arrays[f"arr_{i}"] for i in range(len(arrays))])
-        return {name: _viewed(array, kinds.get(name)) for name, array in arrays.items()}
+        return {name: viewed(array, kinds.get(name)) for name, array in arrays.items()}
     feed: dict[str, Any] = {}
     for file in files:
         match = re.fullmatch(r"input_(\d+)", file.stem)
@@ -179,7 +182,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
         if not name or name in feed:
             message = f"it is unknown to which input {_quoted(file)} belongs."
             raise FeedError(message, advice=f"Name it after one of {tensors.listed(kinds) or 'none'}.")
-        feed[name] = _viewed(value, kinds.get(name))
+        feed[name] = viewed(value, kinds.get(name))
     return feed
 
 
@@ -201,7 +204,7 @@ def _from_file(model: Model, path: Path, name: str, kind: TypeProto, shapes: Map
         arrays = read_arrays(path)
         if name not in arrays and len(arrays) != 1:
             raise FeedError(f"{_quoted(path)} holds {tensors.listed(arrays) or 'nothing'}, not input {quoted(name)}.")
-        return _viewed(arrays.get(name, next(iter(arrays.values()))), kind)
+        return viewed(arrays.get(name, next(iter(arrays.values()))), kind)
     symbols, overrides = bound(Graph.opened(model), shapes or {})
     dims, dtype = overrides.get(name) or dimensions(kind), numpy_dtype(kind.tensor_type.elem_type)
     with reading(path, f"input {quoted(name)}, {type_text(kind)}", FeedError):
@@ -316,11 +319,11 @@ def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -
     return _pb_value(message.sequence_value, what) if message.HasField("sequence_value") else None
 
 
-def _viewed(value: Any, kind: TypeProto | None) -> Any:
+def viewed(value: Any, kind: TypeProto | None) -> Any:
     """Restore types such as bfloat16, which numpy's files hold as untyped bytes."""
-    if isinstance(value, np.ndarray) and value.dtype.kind == "V" and kind is not None:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "V" and value.dtype.names is None and kind is not None:
         dtype = numpy_dtype(kind.tensor_type.elem_type)
-        if dtype is not None and dtype.itemsize == value.dtype.itemsize and value.dtype.names is None:
+        if dtype is not None and dtype.isbuiltin == 2 and dtype.itemsize == value.dtype.itemsize:
             return value.view(dtype)
     return value
 
@@ -365,8 +368,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
             near = tensors.listed(closest(str(name), entries) or entries) or "none"
             raise FeedError(f"{source.name} has no input {quoted(str(name))}.", advice=f"Its inputs: {near}.")
     needs = (name for name, kind in entries.items() if not kind.HasField("optional_type"))
-    missing = [name for name in needs if name not in feeds and name not in source.initializers]
-    if missing:
+    if missing := [name for name in needs if name not in feeds and name not in source.initializers]:
         inputs = tensors.listed(missing, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
         raise FeedError(f"{source.name} also needs {inputs}.", advice="Give an array for each input.")
     sizes: dict[str, tuple[int, str]] = {}
@@ -466,17 +468,22 @@ def _array(what: str, value: Any) -> NDArray[Any]:
     """Return a value as an array, including torch tensors on any device and of types that numpy lacks."""
     if not _is_torch(value):
         return np.asarray(value)
-    import torch
-
     try:
-        tensor = value.detach().cpu()
-        if tensor.layout != torch.strided:
-            tensor = tensor.to_dense()
-        name = str(tensor.dtype).removeprefix("torch.")
-        dtype = getattr(ml_dtypes, name, None)
-        if dtype is None:
-            return np.asarray(tensor.resolve_conj().resolve_neg().numpy())
-        bits = torch.uint8 if tensor.element_size() == 1 else torch.int16
-        return np.asarray(tensor.contiguous().view(bits).numpy().view(dtype))
+        return to_numpy(value.to_dense())
     except (TypeError, RuntimeError, NotImplementedError) as error:
         raise FeedError(f"{what} is given a torch tensor that has no values for numpy: {error}.") from error
+
+
+def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return a tensor as an array that may share its memory; bfloat16 and float8 with dtypes of ``ml_dtypes``."""
+    import torch
+
+    plain = tensor.detach()
+    if not plain.is_cpu or plain.is_conj() or plain.is_neg():
+        plain = plain.cpu().resolve_conj().resolve_neg()
+    foreign = getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch."), None)  # a type that numpy lacks
+    if foreign is not None:
+        plain = plain.view({1: torch.uint8, 2: torch.int16}[plain.element_size()])
+    array: NDArray[Any] = plain.numpy()
+    array = array if plain.is_contiguous() else array.copy()  # copying in torch wakes its threads, which takes longer
+    return array if foreign is None else array.view(foreign)

@@ -66,7 +66,9 @@ class Loop:
         self.outputs = {info.name: info for info in model.outputs}
         self.states: dict[str, str] = dict(_states(self.inputs, self.outputs) if state is None else state)
         check_state(self.states, self.inputs, self.outputs, model.name)
-        self.ids = next((name for name in IDS if name in self.inputs), "") or self._only_integer()
+        integers = [name for name, info in self.inputs.items() if info.dtype == "int64" and name not in self.states]
+        plain = [name for name in integers if not re.search("mask|position|len|sr$|rate", name)]
+        self.ids = next((name for name in IDS if name in self.inputs), plain[0] if len(plain) == 1 else "")
         """The input with the tokens; empty if there is none."""
         results = (name for name in self.outputs if name not in self.states.values())
         self.logits = "logits" if "logits" in self.outputs else next(results, "")
@@ -191,11 +193,6 @@ class Loop:
         rest = {name: array for name, array in feeds.items() if name not in own}
         values = {"encoder_hidden_states": hidden, "encoder_attention_mask": mask, **results, **rest}
         return {name: array for name, array in values.items() if name in self.inputs or name in rest}
-
-    def _only_integer(self) -> str:
-        integers = [name for name, info in self.inputs.items() if info.dtype == "int64" and name not in self.states]
-        plain = [name for name in integers if not re.search("mask|position|len|sr$|rate", name)]
-        return plain[0] if len(plain) == 1 else ""
 
 
 def _states(inputs: Mapping[str, ValueInfo], outputs: Mapping[str, ValueInfo]) -> Iterator[tuple[str, str]]:

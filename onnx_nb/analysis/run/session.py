@@ -34,6 +34,7 @@ from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, available_memory, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, listed, may_be_shape, numpy_dtype
+from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run.random_feeds import REFUSAL, on_random_feeds
 
@@ -251,8 +252,7 @@ def create(
     elif folder is not None:
         set_entry(options, "session.model_external_initializers_file_folder_path", str(folder))
     providers = [providers] if isinstance(providers, str) else providers or storage_of(source).options.get("providers")
-    unknown = [provider for provider in providers or () if provider not in ort.get_available_providers()]
-    if unknown:
+    if unknown := [provider for provider in providers or () if provider not in ort.get_available_providers()]:
         message = f"onnxruntime has no {', '.join(map(quoted, unknown))} here."
         raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
     data = _serialized(source, proto)
@@ -275,8 +275,7 @@ def create(
     except UnicodeDecodeError as error:
         message = f"the name of an input or output of {label_of(source)} is not valid UTF-8: {error.object!r:.100}."
         raise ModelFileError(message, advice="Rename it in the model.") from error
-    missing = [provider for provider in provider_names if provider not in session.get_providers()]
-    if missing:
+    if missing := [provider for provider in provider_names if provider not in session.get_providers()]:
         message = f"{', '.join(map(quoted, missing))} could not be started, and {source.name} would run without."
         raise OnnxNbError(message, advice="Are its driver and libraries installed? Or leave it out of providers=.")
     return session
@@ -336,7 +335,7 @@ def _make_arena() -> None:
 @functools.cache
 def _nothing() -> onnxruntime.InferenceSession:
     """Return a session with almost nothing to do."""
-    return _tiny([helper.make_node("Constant", [], ["y"], value_int=0)], {}, transient=True, shared_arena=True)
+    return tiny([helper.make_node("Constant", [], ["y"], value_int=0)], {}, transient=True, shared_arena=True)
 
 
 def run_session(
@@ -380,12 +379,12 @@ def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.O
         empty = helper.make_node("SequenceEmpty", [], ["y"], dtype=data_type)
         node = helper.make_node("SequenceConstruct", list(values), ["y"]) if values else empty
         types = {key: helper.make_tensor_type_proto(value.element_type(), None) for key, value in values.items()}
-        return run_values(_tiny([node], types), values)["y"]
+        return run_values(tiny([node], types), values)["y"]
     array = np.asarray(array)
     if array.dtype.kind in "OUST":
         # onnxruntime takes strings from numpy only as feeds of a session; a constant is a workaround.
         constant = onnx.numpy_helper.from_array(array.astype(object))
-        return run_values(_tiny([helper.make_node("Constant", [], ["y"], value=constant)], {}), {})["y"]
+        return run_values(tiny([helper.make_node("Constant", [], ["y"], value=constant)], {}), {})["y"]
     if not _is_foreign(array.dtype):
         native = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
         return ort.OrtValue.ortvalue_from_numpy(native)
@@ -441,15 +440,17 @@ def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
 def _opener(data_type: int) -> onnxruntime.InferenceSession:
     """Return a session that outputs its input sequence, which onnxruntime converts to a list."""
     sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(data_type, None))
-    return _tiny([helper.make_node("Identity", ["x"], ["y"])], {"x": sequence})
+    return tiny([helper.make_node("Identity", ["x"], ["y"])], {"x": sequence})
 
 
-def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto], **options: Any) -> onnxruntime.InferenceSession:
+def tiny(
+    nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto], *, threads: int = 1, **options: Any
+) -> onnxruntime.InferenceSession:
     """Return a session of a few nodes that compute "y"."""
     infos = [helper.make_value_info(name, proto) for name, proto in inputs.items()]
     graph = helper.make_graph(nodes, "value", infos, [ValueInfoProto(name="y")])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return create(proto, optimize=False, threads=1, **options)
+    return create(proto, optimize=False, threads=threads, **options)
 
 
 def _serialized(model: Model, proto: ModelProto) -> bytes:
@@ -491,9 +492,8 @@ def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelPr
             raise OnnxNbError(message, advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
     infos = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     proto = copy.deepcopy(source)
-    del proto.graph.output[:]
     # onnxruntime infers the type of an output that declares none.
-    proto.graph.output.extend(infos.get(name) or ValueInfoProto(name=name) for name in dict.fromkeys(names))
+    set_entries(proto.graph.output, (infos.get(name) or ValueInfoProto(name=name) for name in dict.fromkeys(names)))
     return proto
 
 
@@ -574,9 +574,8 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
         for place in {*range(len(tensors))}.difference(outside):
             embed(tensors[place], extents[place])
         for place in outside:  # with other keys onnxruntime would reject the model
-            pairs = [entry for entry in tensors[place].external_data if plain_text(entry.key) in KNOWN_KEYS]
-            del tensors[place].external_data[:]
-            tensors[place].external_data.extend(pairs)
+            pairs = tensors[place].external_data
+            set_entries(pairs, (entry for entry in pairs if plain_text(entry.key) in KNOWN_KEYS))
     buffers = {} if inside else {at: e.source.array(0, e.source.nbytes, e.what) for at, e in files.items()}
     return proto, storage.folder, buffers
 
@@ -603,10 +602,8 @@ def with_explicit_casts(graph: Graph, values: Collection[int]) -> tuple[Graph, d
             return identity  # running it in windows finds the node that fails
         proto = onnx.load(path)
     source, target = model.proto.graph, proto.graph
-    target.output.clear()
-    target.output.extend(source.output)
-    target.input.clear()
-    target.input.extend(source.input)
+    set_entries(target.output, source.output)
+    set_entries(target.input, source.input)
     there = {tensor.name for tensor in target.initializer}
     target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in there)
     cast = Graph.of(with_proto(model, proto))
@@ -645,9 +642,10 @@ def _without_weights(model: Model) -> Model:
         elif tensor.name not in inputs:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             graph.input.add(name=tensor.name, type=kind)
-    graph.output.clear()
     outputs = dict.fromkeys(name for node in source.graph.node for name in node.output if name)
-    graph.output.extend(ValueInfoProto(name=name) for name in outputs if isinstance(name, str))  # bytes are not UTF-8
+    set_entries(
+        graph.output, (ValueInfoProto(name=name) for name in outputs if isinstance(name, str))
+    )  # bytes: no UTF-8
     return with_proto(model, proto)
 
 

@@ -133,6 +133,14 @@ class Histogram:
         return f"Histogram({self.total} values in {bins} from {edges[0]:g} to {edges[-1]:g})"
 
 
+def quantile(counts: NDArray[Any], edges: Floats, rank: float) -> float:
+    """Return the number below which so many of those counted are, if they are spread evenly in each bin."""
+    below = np.cumsum(counts)
+    at = min(int(np.searchsorted(below, rank)), len(below) - 1)
+    inside = 1 - float(below[at] - rank) / float(counts[at])
+    return float(edges[at] + (edges[at + 1] - edges[at]) * min(max(inside, 0.0), 1.0))
+
+
 EMPTY: Final = Histogram(_FINEST, 0, np.zeros(0, np.int64))
 """The histogram of no values."""
 
@@ -609,7 +617,13 @@ class LogHistogram:
     @property
     def edges(self) -> Floats:
         """Edges of the bins, ascending, shape (n + 1,); (1,) if there are no bins."""
-        return self._ends(0, len(self.counts) + 1) if len(self.counts) else np.zeros(1)
+        if not len(self.counts):
+            return np.zeros(1)
+        places = np.arange(self.codes.first, self.codes.first + len(self.counts) + 1)
+        # the end of the last bin may exceed the largest number, and 64 bits
+        last = LARGEST_CODE >> self.codes.exponent
+        codes = np.minimum(places, last) << self.codes.exponent
+        return np.where(places > last, np.int64(LARGEST_CODE), codes).view(np.float64)
 
     @property
     def total(self) -> int:
@@ -629,18 +643,7 @@ class LogHistogram:
             return math.nan
         if rank <= self.zeros:
             return 0.0
-        below = np.cumsum(self.codes.counts)
-        at = min(int(np.searchsorted(below, rank - self.zeros)), len(below) - 1)
-        inside = (rank - self.zeros - (int(below[at - 1]) if at else 0)) / int(self.codes.counts[at])
-        low, high = self._ends(at, at + 2).tolist()
-        return float(low + (high - low) * min(max(inside, 0.0), 1.0))
-
-    def _ends(self, start: int, stop: int) -> Floats:
-        places = np.arange(self.codes.first + start, self.codes.first + stop)
-        # the end of the last bin may exceed the largest number, and 64 bits
-        last = LARGEST_CODE >> self.codes.exponent
-        codes = np.minimum(places, last) << self.codes.exponent
-        return np.where(places > last, np.int64(LARGEST_CODE), codes).view(np.float64)
+        return quantile(self.counts, self.edges, rank - self.zeros)
 
     def merge(self, other: LogHistogram) -> LogHistogram:
         """Return the histogram of the numbers of both, exactly."""

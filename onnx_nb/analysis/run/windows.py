@@ -13,6 +13,7 @@ import math
 import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -162,8 +163,8 @@ class Windows:
             stop = plan[len(ends)] if plan else min(self._window_end(order, start, state), start + most)
             nodes = order.nodes[start:stop]
             if is_main:
-                state.done = start / total
-            state.sink.before(nodes, state.done)
+                state.share = start / total
+            state.sink.before(nodes, state.share)
             try:
                 outputs, seconds = self._run_window(order, start, stop, scope)
             except ExternalDataError:
@@ -191,12 +192,12 @@ class Windows:
             del outputs  # from here on only `alive` may hold a value
             for value in {v for node in nodes for v in order.reads[node] if order.last_reader[v] < stop and v in alive}:
                 state.alive -= _nbytes(alive.pop(value))
-            state.held = state.sink.held()
+            state.sink_bytes = state.sink.held()
             if self._shares_memory:
-                state.unused += nbytes
-                if state.unused > self.memory_limit // 8:
+                state.spare += nbytes
+                if state.spare > self.memory_limit // 8:
                     sessions.release_arena()
-                    state.unused = 0
+                    state.spare = 0
             start = stop
             yield start / total
         if is_main and self._reuse and not plan:
@@ -208,10 +209,9 @@ class Windows:
         """Return the end of the window that begins at ``start``."""
         if self._single:
             return start + 1
-        known_end = self._ends.get((order.subgraph, start))
-        if known_end is not None:
+        if (known_end := self._ends.get((order.subgraph, start))) is not None:
             return known_end
-        budget = min(WINDOW_BYTES, max(self.memory_limit - state.alive - state.held - state.unused, 0) // 2)
+        budget = min(WINDOW_BYTES, max(self.memory_limit - state.alive - state.sink_bytes - state.spare, 0) // 2)
         # twice the last one's nodes while there is room
         fitting = int(budget / state.typical) if state.typical else WINDOW_NODES
         limit = min(start + max(1, min(2 * state.nodes, fitting, WINDOW_NODES)), len(order.nodes))
@@ -331,30 +331,31 @@ def _opened(graph: Graph, values: Collection[int]) -> dict[int, list[int]]:
     return followers((graph.subgraphs[number].owner_node, number) for number in numbers)
 
 
+@dataclass(eq=False)
 class _RunState:
     """Bytes in use during one run, the size of its last window, and the sizes of values as far as known."""
 
-    def __init__(self, graph: Graph, feed: Mapping[str, Any], sink: Sink) -> None:
-        self._graph, self._feed = graph, feed
-        self.sink = sink
-        self.alive = 0
-        """Bytes of values that later windows read."""
-        self.held = 0
-        """Bytes that the sink keeps."""
-        self.unused = 0
-        """Bytes freed since the arena was last shrunk; it may still hold them."""
-        self.done = 0.0
-        """Fraction of the main graph's nodes that has run."""
-        self.nodes = 0
-        """Number of nodes in the last window."""
-        self.typical = 0.0
-        """Mean bytes produced per node of the last window."""
-        self.largest = 0
-        """Bytes of the largest window."""
+    graph: Graph
+    feed: Mapping[str, Any]
+    sink: Sink
+    alive: int = 0
+    """Bytes of values that later windows read."""
+    sink_bytes: int = 0
+    """Bytes that the sink keeps."""
+    spare: int = 0
+    """Bytes freed since the arena was last shrunk; it may still hold them."""
+    share: float = 0.0
+    """Fraction of the main graph's nodes that has run."""
+    nodes: int = 0
+    """Number of nodes in the last window."""
+    typical: float = 0.0
+    """Mean bytes produced per node of the last window."""
+    largest: int = 0
+    """Bytes of the largest window."""
 
     def size_of(self, value: int) -> int | None:
         """Return the bytes of a value by its declared or inferred type, with the feed's sizes for named dimensions."""
-        kind = self._graph.type_of(value)
+        kind = self.graph.type_of(value)
         sizes = [self._dims.get(dim) if isinstance(dim, str) else dim for dim in kind.shape or ()]
         if kind.shape is None or None in sizes:
             return None
@@ -364,8 +365,8 @@ class _RunState:
     @functools.cached_property
     def _dims(self) -> dict[str, int]:
         dims: dict[str, int] = {}
-        for name, array in self._feed.items():
-            shape = self._graph.type_of(self._graph.value(name)).shape
+        for name, array in self.feed.items():
+            shape = self.graph.type_of(self.graph.value(name)).shape
             if isinstance(array, np.ndarray) and shape is not None:
                 dims.update((dim, size) for dim, size in zip(shape, array.shape, strict=False) if isinstance(dim, str))
         return dims

@@ -162,7 +162,13 @@ def _attributes(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
     for node, content in graph.with_attributes():
         key = int(index[node]), content
         if key not in texts:
-            texts[key] = table.one(_attributes_text(graph, *graph.operators[key[0]], content))
+            op, domain = graph.operators[key[0]]
+            defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
+            entries = onnx.NodeProto.FromString(content).attribute if op != "Constant" else ()  # its value is shown
+            rows = [(plain_text(entry.name), entry) for entry in entries]
+            pairs = ((name, _attribute_text(name, entry, defaults.get(name))) for name, entry in rows)
+            parts = [f"{name} {value}" for name, value in pairs if value]
+            texts[key] = table.one(shortened(" · ".join(parts), ATTRIBUTES_LIMIT))
         numbers[node] = texts[key]
     return numbers
 
@@ -173,19 +179,6 @@ _KIND = onnx.AttributeProto
 _FIELD = {_KIND.INT: "i", _KIND.FLOAT: "f", _KIND.STRING: "s", _KIND.TENSOR: "t"}
 _FIELD |= {_KIND.INTS: "ints", _KIND.FLOATS: "floats"}
 """Type of an attribute → field of the message that holds its value, for the types that are displayed."""
-
-
-def _attributes_text(graph: Graph, op: str, domain: str, content: bytes) -> str:
-    if op == "Constant":
-        return ""  # its value is shown
-    defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
-    parts = []
-    for attribute in onnx.NodeProto.FromString(content).attribute:
-        name = plain_text(attribute.name)
-        value = _attribute_text(name, attribute, defaults.get(name))
-        if value:
-            parts.append(f"{name} {value}")
-    return shortened(" · ".join(parts), ATTRIBUTES_LIMIT)
 
 
 def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:

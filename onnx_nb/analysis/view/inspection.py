@@ -135,8 +135,7 @@ def _node(graph: Graph, index: int) -> Inspection:
     opset = graph.opsets_of(index).get(domain, 0)
     metadata = {plain_text(entry.key): plain_text(entry.value) for entry in node.metadata_props}
     rows = [("domain", domain), ("overload", plain_text(node.overload))]
-    schema = operators.schema(op, domain, opset)
-    if schema is not None:
+    if (schema := operators.schema(op, domain, opset)) is not None:
         rows.append(("since opset", str(schema.since_version)))
     if (function := graph.called(index)) is not None:
         nodes, reason = count_text(len(function.node), "node"), graph.closed_calls.get(index, "")

@@ -25,6 +25,7 @@ from onnx_nb.analysis.graph.operators import CATEGORIES, category
 from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME, Counterparts, Diff, counterparts, inverse
 from onnx_nb.analysis.model.model import Model, ModelLike, load, weights_of
 from onnx_nb.analysis.model.tensors import dtype_name
+from onnx_nb.analysis.progress import CountedWork
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.simplify.known_graph import identify
@@ -105,7 +106,7 @@ def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Prog
     source = load(model)
     values = {name: value for value, name in reversed([*enumerate(Graph.of(source).value_names)])}
     weights = sorted(weights_of(source).values(), key=lambda info: -info.nbytes)
-    total = sum(info.nbytes for info in weights) or 1
+    work = CountedWork(progress, sum(info.nbytes for info in weights))
     entries: list[Entry] = []
     start = size = 0
     for info in weights:
@@ -113,8 +114,7 @@ def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Prog
             break
 
         def read(part: float, start: int = start, nbytes: int = info.nbytes, name: str = info.name) -> None:
-            if progress is not None:
-                progress((start + part * nbytes) / total, f"Reading {name[:80]}, {bytes_text(nbytes)}")
+            work.reached(start + part * nbytes, f"Reading {name[:80]}, {bytes_text(nbytes)}")
 
         read(0.0)
         try:
@@ -225,11 +225,10 @@ def _details(comparison: Comparison, room: int, progress: Progress | None) -> tu
     """Return packed details of the worst points that fit, and their rows."""
     blobs: list[bytes] = []
     rows: list[int] = []
-    whole = room
+    whole, work = room, CountedWork(progress, 2 * room)
     scores = comparison.scores() if comparison.points else np.zeros(0)
     for row in np.argsort(-np.nan_to_num(scores, nan=-math.inf), kind="stable").tolist() if room else ():
-        if progress is not None:
-            progress(1 - 0.5 * room / whole, f"Packing the errors of {quoted(comparison.points[row].name)}")
+        work.reached(2 * whole - room, f"Packing the errors of {quoted(comparison.points[row].name)}")
         blob = detail_columns(comparison.points[row]).to_bytes()
         if len(blob) > room:
             break

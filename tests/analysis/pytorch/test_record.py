@@ -19,7 +19,7 @@ if importlib.util.find_spec("torch") is None:
 import torch
 from torch import nn
 
-from onnx_nb.analysis.pytorch.record import to_numpy
+from onnx_nb.analysis.run.feeds import to_numpy
 
 EXPORTERS = ("dynamo", "torchscript")
 
