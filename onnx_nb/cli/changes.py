@@ -10,7 +10,6 @@ numbers, and files of the repository.
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import itertools
 import os
@@ -82,7 +81,7 @@ def changes(
                     options["feeds"] = _former_feeds(root, base, budget, folder)
                 options["shapes"] = comparison.get("shapes") or budget.shapes
                 page = str(Path(pages) / f"{path_text(path)}.html") if pages else None
-                with contextlib.ExitStack() as former:
+                with working_folder() as former:
                     looks = _looks(former, root, base, path, what, page=page, audit=audit, options=options)
                     results.update(looks)  # also what comes before an error
                     numbers = options["feeds"] or None, options["shapes"] or None
@@ -94,7 +93,7 @@ def changes(
 
 
 def _looks(
-    former: contextlib.ExitStack,
+    former: Path,
     root: Path,
     base: str,
     path: str,
@@ -104,7 +103,7 @@ def _looks(
     audit: bool,
     options: Mapping[str, Any],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what verbs make of a model and its former version, which lasts as long as the stack."""
+    """Yield what verbs make of a model and its former version, which is written into a folder."""
     import onnx_nb
 
     now = str(root / path)
@@ -116,7 +115,7 @@ def _looks(
     if audit and what != "removed":
         yield "audit", VERBS["audit"].build(model=now).run()
     if what == "changed":
-        pair = {"reference": former.enter_context(_former(root, base, path)), "candidate": now}
+        pair = {"reference": _former(root, base, path, former), "candidate": now}
         diff = VERBS["diff"].build(**pair).run()
         yield "diff", diff
         parts = {"Diff": diff["d"]}
@@ -133,7 +132,6 @@ def _former_feeds(root: Path, base: str, budget: Budget, folder: Path) -> Any:
     files = {"": budget.feeds} if isinstance(budget.feeds, str) else budget.feeds
     targets = {name: folder / "feeds" / file for name, file in files.items() if file}
     for name, target in targets.items():
-        target.parent.mkdir(parents=True, exist_ok=True)
         _write(root, base, files[name], target)
         if not target.exists():
             message = f"{FILE} names the feeds {files[name]}, which {base} does not have."
@@ -170,21 +168,18 @@ def _data_files(path: Path, *, missing: bool = False) -> list[str]:
     return [file.location for file in audit.files]
 
 
-@contextlib.contextmanager
-def _former(root: Path, base: str, path: str) -> Iterator[str]:
-    """Write a model of a revision, with its external data, into a temporary folder; return its path."""
-    with working_folder() as folder:
-        target = folder / PurePosixPath(path).name
-        _write(root, base, path, target)
-        # in a folder of its own every file is missing, apart from those outside of it, which the audit names
-        for location in _data_files(target, missing=True):
-            data = folder / location
-            data.parent.mkdir(parents=True, exist_ok=True)
-            _write(root, base, str(PurePosixPath(path).parent / location), data)
-        yield str(target)
+def _former(root: Path, base: str, path: str, folder: Path) -> str:
+    """Write a model of a revision, with its external data, into a folder; return its path."""
+    target = folder / PurePosixPath(path).name
+    _write(root, base, path, target)
+    # in a folder of its own every file is missing, apart from those outside of it, which the audit names
+    for location in _data_files(target, missing=True):
+        _write(root, base, str(PurePosixPath(path).parent / location), folder / location)
+    return str(target)
 
 
 def _write(root: Path, base: str, path: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
         command = ["git", "-C", str(root), "cat-file", "--filters", "--end-of-options", f"{base}:{path}"]
         process = subprocess.run(command, check=False, stdout=file, stderr=subprocess.PIPE)
