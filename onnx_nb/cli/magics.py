@@ -56,7 +56,7 @@ def _magic(shell: InteractiveShell, name: str) -> Callable[[str], Any]:
     """Return a function whose docstring, shown by ``%onnx_summary?``, is the help of its command."""
 
     def magic(line: str) -> Any:
-        return _run(shell, MAGICS[name], _COMMANDS[name], line)
+        return _run(shell, name, line)
 
     magic.__doc__ = _help(_COMMANDS[name])
     return magic
@@ -66,8 +66,9 @@ def _help(command: click.Command) -> str:
     return command.get_help(click.Context(command, info_name=command.name))
 
 
-def _parsed(shell: InteractiveShell, command: click.Command, line: str) -> dict[str, Any] | None:
-    """Return the values of the parameters; None if the line asks for help, which is printed."""
+def _run(shell: InteractiveShell, name: str, line: str) -> Any:
+    """Run the line of a magic; one that asks for help or for Python has it printed."""
+    verb, command = MAGICS[name], _COMMANDS[name]
     try:  # not POSIX: keeps the backslashes of Windows paths
         words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
     except ValueError as error:
@@ -76,21 +77,15 @@ def _parsed(shell: InteractiveShell, command: click.Command, line: str) -> dict[
         print(_help(command))  # noqa: T201 (the output of the cell)
         return None
     try:
-        return command.make_context(str(command.name), words, obj=shell.user_ns).params
+        values = command.make_context(str(command.name), words, obj=shell.user_ns).params
     except click.ClickException as error:
         raise UsageError(error.format_message()) from error
     except OnnxNbError as error:
         raise UsageError(str(error)) from error
-
-
-def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str) -> Any:
-    values = _parsed(shell, command, line)
-    if values is None:
-        return None
-    name, code = values.pop("name"), values.pop("code")
-    if name and not name.isidentifier():
-        raise UsageError(f"--name {name!r} is not the name of a variable.")
-    script = verb.build(into=name, **values)
+    variable, code = values.pop("name"), values.pop("code")
+    if variable and not variable.isidentifier():
+        raise UsageError(f"--name {variable!r} is not the name of a variable.")
+    script = verb.build(into=variable, **values)
     if code:
         print(script.code())  # noqa: T201
         return None
@@ -100,11 +95,11 @@ def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str)
         raise UsageError(str(error)) from error
     except KeyboardInterrupt:
         raise UsageError("interrupted; nothing was assigned.") from None
-    if name:
-        shell.user_ns[name] = variables[name]
+    if variable:
+        shell.user_ns[variable] = variables[variable]
     if variables.get("failed"):
         print(f"failed: {', '.join(printable(point.name) for point in variables['failed'])}")  # noqa: T201
-    return variables.get("view", variables.get(name or verb.result))
+    return variables.get("view", variables.get(variable or verb.result))
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

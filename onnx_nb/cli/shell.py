@@ -22,6 +22,7 @@ import click
 import onnx_nb
 from onnx_nb.analysis import progress
 from onnx_nb.analysis.errors import ModelFileError, OnnxNbError, SimplificationError
+from onnx_nb.analysis.formatting import closest_text, printable
 from onnx_nb.cli.verbs import MODEL, RUN, VERBS, Verb, fail_option
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ class _Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
-            from onnx_nb.analysis.formatting import closest_text
-
             near = closest_text(args[0], self.commands) or f"There are: {', '.join(self.commands)}."
             hint = " To show a model: onnx-nb show FILE." if args[0].endswith(".onnx") else ""
             raise click.UsageError(f"there is no command {args[0]!r}. {near}{hint}", ctx)
@@ -150,8 +149,6 @@ def _progress() -> contextlib.AbstractContextManager[progress.Progress]:
 
 def _line(text: str) -> str:
     """Return a message as one line of a terminal, whatever the model is called."""
-    from onnx_nb.analysis.formatting import printable
-
     return printable(" ".join(text.split()))
 
 

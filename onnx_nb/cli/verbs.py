@@ -17,6 +17,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import closest_text
 from onnx_nb.cli.script import Script, Source
 
 
@@ -90,8 +92,6 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
         if not match or match[1] not in variables:
             near = _models(ctx)
             if match and match[0] == match[1] and near and not Path(value).exists():
-                from onnx_nb.analysis.formatting import closest_text
-
                 self.fail(f"there is no variable and no file {value!r}. {closest_text(value, near)}".rstrip())
             return value
         try:
@@ -126,7 +126,6 @@ class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete names of the model."""
-        from onnx_nb.analysis.errors import OnnxNbError
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.model.model import load
         from onnx_nb.analysis.scopes.scopes import scopes

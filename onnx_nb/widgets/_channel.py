@@ -203,17 +203,13 @@ class Channel:
         try:
             call.reply(*self._reply(call))
         except BaseException as error:  # noqa: BLE001 (the worker must survive for the requests after this one)
-            self._report(call, error)
+            try:
+                call.reply(_fault(call, error))
+            except BaseException:  # the comm takes nothing at all, so nobody can be told but the log
+                logger.exception("no reply to request %r can be sent", call.verb)
         finally:
             with self._lock:
                 self._calls.remove(call)
-
-    def _report(self, call: Call[Any], error: BaseException) -> None:
-        """Reply that the reply could not be sent."""
-        try:
-            call.reply(_fault(call, error))
-        except BaseException:  # the comm takes nothing at all, so nobody can be told but the log
-            logger.exception("no reply to request %r can be sent", call.verb)
 
     def _reply(self, call: Call[Any]) -> tuple[dict[str, Any], list[bytes]]:
         try:
