@@ -28,7 +28,7 @@ from onnx_nb.cli.verbs import MODEL, RUN, VERBS, Verb, fail_option
 if TYPE_CHECKING:
     from onnx_nb.cli.document import Block
 
-CHECK, ERROR, INTERNAL, INTERRUPTED = 1, 2, 3, 130
+CHECK, ERROR, INTERNAL, INTERRUPTION = 1, 2, 3, 130
 """Exit codes: a check failed; a wrong argument or an unusable file; a fault of onnx_nb; Ctrl-C."""
 
 _COMMON: Final = (
@@ -100,7 +100,7 @@ def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_co
 def _status(name: str, variables: dict[str, Any], *, exit_code: bool) -> int:
     """Return the exit code of a run that came to its end."""
     if name == "reduce" and variables["reduction"].interrupted:
-        return INTERRUPTED
+        return INTERRUPTION
     is_wrong = name == "simplify" and variables["s"].verdict == "wrong"
     has_errors = name == "audit" and not variables["audit"].ok
     has_differences = exit_code and bool(variables["d"])
@@ -252,7 +252,7 @@ def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> i
     except click.ClickException as error:
         return fail(error.format_message(), ERROR)
     except (KeyboardInterrupt, click.Abort):
-        return fail("interrupted.", INTERRUPTED)
+        return fail("interrupted.", INTERRUPTION)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (the interpreter flushes it at its end)
         return 0

@@ -61,14 +61,14 @@ class Call(Generic[AnyRequest]):
     in_text: bool = False
     """Whether the reply has its buffers as text."""
     stop: threading.Event = field(default_factory=threading.Event)
-    _reported: float = 0.0
+    _report_time: float = 0.0
 
     def progress(self, fraction: float, message: str) -> None:
         """Report the fraction done to the browser; raise `Cancelled` if the request should stop."""
         self.check()
         now = time.monotonic()
-        if now - self._reported >= PROGRESS_INTERVAL:
-            self._reported = now
+        if now - self._report_time >= PROGRESS_INTERVAL:
+            self._report_time = now
             self.reply({"progress": {"fraction": fraction, "message": message}})
 
     def check(self) -> None:
