@@ -21,9 +21,9 @@ Kind = tuple[str, Callable[[Any], bool]]
 """What a parameter takes, in words and as a test of a value."""
 
 
-def _is_name_list(value: Any, *, is_nested: bool = False) -> bool:
+def _is_name_list(value: Any, *, has_lists: bool = False) -> bool:
     if isinstance(value, list | tuple | set | frozenset | dict):
-        return all(isinstance(name, str) or (is_nested and _is_name_list(name)) for name in value)
+        return all(isinstance(name, str) or (has_lists and _is_name_list(name)) for name in value)
     return isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | np.ndarray)
 
 
@@ -46,7 +46,7 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
         "around kind label location name optimization reduce scale which": _TEXT,
         "at scopes": (
             "a whole number, or a list of names or of lists of names",
-            lambda value: _is_number(value) or _is_name_list(value, is_nested=True),
+            lambda value: _is_number(value) or _is_name_list(value, has_lists=True),
         ),
         "capture": ("a Capture", lambda value: hasattr(value, "array_names")),
         "comparison": ("a Comparison", lambda value: hasattr(value, "points")),

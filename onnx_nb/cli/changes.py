@@ -10,7 +10,6 @@ numbers, and files of the repository.
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import itertools
 import os
@@ -23,6 +22,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+import onnx_nb
 from onnx_nb.analysis.compare.metrics import Condition
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import (
@@ -36,6 +36,7 @@ from onnx_nb.analysis.formatting import (
 )
 from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.model.save import working_folder
+from onnx_nb.cli.document import BLOCKS, Text
 from onnx_nb.cli.verbs import VERBS
 
 FILE: Final = "onnx-nb.toml"
@@ -78,11 +79,10 @@ def changes(
             options = {**comparison, "fail": (*comparison.get("fail", ()), *budget.fail)}
             results: dict[str, dict[str, Any]] = {}
             try:
-                if not comparison.get("feeds"):
-                    options["feeds"] = _former_feeds(root, base, budget, folder)
+                options["feeds"] = comparison.get("feeds") or _former_feeds(root, base, budget, folder)
                 options["shapes"] = comparison.get("shapes") or budget.shapes
-                page = str(Path(pages) / f"{path_text(path)}.html") if pages else None
-                with contextlib.ExitStack() as former:
+                page = str(Path(pages) / f"{path_text(path)}.html") if pages else ""
+                with working_folder() as former:
                     looks = _looks(former, root, base, path, what, page=page, audit=audit, options=options)
                     results.update(looks)  # also what comes before an error
                     numbers = options["feeds"] or None, options["shapes"] or None
@@ -94,19 +94,9 @@ def changes(
 
 
 def _looks(
-    former: contextlib.ExitStack,
-    root: Path,
-    base: str,
-    path: str,
-    what: What,
-    *,
-    page: str | None,
-    audit: bool,
-    options: Mapping[str, Any],
+    former: Path, root: Path, base: str, path: str, what: What, *, page: str, audit: bool, options: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what verbs make of a model and its former version, which lasts as long as the stack."""
-    import onnx_nb
-
+    """Yield what verbs make of a model and its former version, which is written into a folder."""
     now = str(root / path)
     if not Path(now).resolve().is_relative_to(root.resolve()):
         message = "it is a link that leads out of the repository."
@@ -116,7 +106,7 @@ def _looks(
     if audit and what != "removed":
         yield "audit", VERBS["audit"].build(model=now).run()
     if what == "changed":
-        pair = {"reference": former.enter_context(_former(root, base, path)), "candidate": now}
+        pair = {"reference": _former(root, base, path, former), "candidate": now}
         diff = VERBS["diff"].build(**pair).run()
         yield "diff", diff
         parts = {"Diff": diff["d"]}
@@ -133,7 +123,6 @@ def _former_feeds(root: Path, base: str, budget: Budget, folder: Path) -> Any:
     files = {"": budget.feeds} if isinstance(budget.feeds, str) else budget.feeds
     targets = {name: folder / "feeds" / file for name, file in files.items() if file}
     for name, target in targets.items():
-        target.parent.mkdir(parents=True, exist_ok=True)
         _write(root, base, files[name], target)
         if not target.exists():
             message = f"{FILE} names the feeds {files[name]}, which {base} does not have."
@@ -159,8 +148,6 @@ def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str,
 
 def _data_files(path: Path, *, missing: bool = False) -> list[str]:
     """Return the locations of a model's external data, or of files that are not there; none if it is no model."""
-    import onnx_nb
-
     try:
         audit = onnx_nb.external_data.audit(path)
     except OnnxNbError:
@@ -170,21 +157,18 @@ def _data_files(path: Path, *, missing: bool = False) -> list[str]:
     return [file.location for file in audit.files]
 
 
-@contextlib.contextmanager
-def _former(root: Path, base: str, path: str) -> Iterator[str]:
-    """Write a model of a revision, with its external data, into a temporary folder; return its path."""
-    with working_folder() as folder:
-        target = folder / PurePosixPath(path).name
-        _write(root, base, path, target)
-        # in a folder of its own every file is missing, apart from those outside of it, which the audit names
-        for location in _data_files(target, missing=True):
-            data = folder / location
-            data.parent.mkdir(parents=True, exist_ok=True)
-            _write(root, base, str(PurePosixPath(path).parent / location), data)
-        yield str(target)
+def _former(root: Path, base: str, path: str, folder: Path) -> str:
+    """Write a model of a revision, with its external data, into a folder; return its path."""
+    target = folder / PurePosixPath(path).name
+    _write(root, base, path, target)
+    # in a folder of its own every file is missing, apart from those outside of it, which the audit names
+    for location in _data_files(target, missing=True):
+        _write(root, base, str(PurePosixPath(path).parent / location), folder / location)
+    return str(target)
 
 
 def _write(root: Path, base: str, path: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
         command = ["git", "-C", str(root), "cat-file", "--filters", "--end-of-options", f"{base}:{path}"]
         process = subprocess.run(command, check=False, stdout=file, stderr=subprocess.PIPE)
@@ -224,8 +208,6 @@ class Budget:
 
     def excesses(self, path: str, feeds: Any, shapes: Any) -> Iterator[str]:
         """Yield a sentence for each number of a model that is above the budget; it is run if its time counts."""
-        from onnx_nb import profile
-
         if self.nodes is self.megabytes is self.milliseconds is None:
             return
         model = load(path)
@@ -234,7 +216,7 @@ class Budget:
         if self.megabytes is not None and model.nbytes > self.megabytes * 1e6:
             yield f"{bytes_text(model.nbytes)} of weights, {bytes_text(int(self.megabytes * 1e6))} allowed"
         if self.milliseconds is not None:
-            seconds = float(np.median(profile(model, feeds, shapes=shapes).run_seconds))
+            seconds = float(np.median(onnx_nb.profile(model, feeds, shapes=shapes).run_seconds))
             if seconds * 1e3 > self.milliseconds:
                 yield f"{duration_text(seconds)} a run, {duration_text(self.milliseconds / 1e3)} allowed"
 
@@ -311,8 +293,6 @@ _VERBS_SHOWN: Final = ("summary", "diff", "compare", "audit")
 
 def blocks_of(change: ModelChange) -> list[Any]:
     """Return the blocks of a change."""
-    from onnx_nb.cli.document import BLOCKS, Text
-
     message = f", {change.results['diff']['d'].message}" if "diff" in change.results else ""
     blocks: list[Any] = [Text(f"{path_text(change.path)}: {change.what}{message}", "title")]
     if change.excesses:

@@ -12,6 +12,7 @@ import click
 from onnx_nb.analysis.compare.rankings import points_table
 from onnx_nb.analysis.formatting import bytes_text, count_text, printable, scaled_text, shape_text, shortened
 from onnx_nb.analysis.results import StillTable
+from onnx_nb.cli.verbs import VERBS
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.cost.summary import Summary
@@ -193,15 +194,12 @@ def _of_result(variable: str, values: Mapping[str, Any]) -> list[Block]:
     return [Text(still.message, look), *facts, *still.tables, *_wrote(values)]
 
 
-_VARIABLES: Final = {"reduce": "reduction", "simplify": "s", "edit": "e", "diff": "d", "profile": "p"}
 BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
+    **{name: functools.partial(_of_result, verb.result) for name, verb in VERBS.items()},
     "show": lambda values: [Text(str(values["page"]))],
     "summary": of_summary,
     "extract": of_extract,
     "compare": of_compare,
-    "capture": functools.partial(_of_result, "capture"),
-    "audit": functools.partial(_of_result, "audit"),
-    **{verb: functools.partial(_of_result, variable) for verb, variable in _VARIABLES.items()},
     "report": lambda values: [Text(f"Wrote {values['page']}", "good")],
 }
 """Verb → the blocks of what its script made."""

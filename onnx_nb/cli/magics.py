@@ -5,7 +5,6 @@ Options are written and read by click, completion comes from the same parameters
 
 from __future__ import annotations
 
-import functools
 import glob
 import os
 import re
@@ -22,17 +21,18 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import printable
 from onnx_nb.cli.verbs import VERBS, VIEW, Verb
 
-MAGICS: Final[Mapping[str, Verb]] = {"onnx": VIEW, **{f"onnx_{v.name}": v for v in VERBS.values() if v.result}}
-"""Name of a line magic → its verb."""
-
-
-def _command(name: str, text: str, *params: click.Parameter) -> click.Command:
-    naming = click.Option(["--name"], metavar="NAME", help="Variable to assign the result to.")
-    code = click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing.")
-    return click.Command(name, params=[*params, naming, code], help=text, context_settings={"max_content_width": 100})
-
-
-_COMMANDS: Final = {name: _command(f"%{name}", verb.help, *verb.params) for name, verb in MAGICS.items()}
+_RESULTS: Final = {f"onnx_{name}": verb for name, verb in VERBS.items() if verb.result and name != "reduce"}
+MAGICS: Final[Mapping[str, Verb]] = {"onnx": VIEW, **_RESULTS}
+"""Name of a line magic → its verb; not *reduce*, whose check is a command, and a function in a notebook."""
+_OPTIONS: Final = (
+    click.Option(["--name"], metavar="NAME", help="Variable to assign the result to."),
+    click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
+)
+_SETTINGS: Final = {"max_content_width": 100}
+_COMMANDS: Final = {
+    name: click.Command(f"%{name}", _SETTINGS, params=[*verb.params, *_OPTIONS], help=verb.help)
+    for name, verb in MAGICS.items()
+}
 """Name of a magic → its parameters and help."""
 _LINE: Final = re.compile(r"(?:^|\n)\s*(?:\w+\s*=\s*)?%{1,2}(onnx\w*)[ \t]+([^\n]*)$")
 
@@ -40,8 +40,8 @@ _LINE: Final = re.compile(r"(?:^|\n)\s*(?:\w+\s*=\s*)?%{1,2}(onnx\w*)[ \t]+([^\n
 def add_magics(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell."""
     register: Any = shell.register_magic_function
-    for name, command in _COMMANDS.items():
-        register(_documented(functools.partial(_run, shell, MAGICS[name], command), command), "line", name)
+    for name in MAGICS:
+        register(_magic(shell, name), "line", name)
     shell.set_hook("complete_command", _complete, re_key=_LINE.pattern)
 
 
@@ -52,13 +52,13 @@ def remove_magics(shell: InteractiveShell) -> None:
     shell.strdispatchers["complete_command"].regexs.pop(re.compile(_LINE.pattern), None)
 
 
-def _documented(function: Callable[..., Any], command: click.Command) -> Callable[..., Any]:
+def _magic(shell: InteractiveShell, name: str) -> Callable[[str], Any]:
     """Return a function whose docstring, shown by ``%onnx_summary?``, is the help of its command."""
 
     def magic(line: str) -> Any:
-        return function(line)
+        return _run(shell, name, line)
 
-    magic.__doc__ = _help(command)
+    magic.__doc__ = _help(_COMMANDS[name])
     return magic
 
 
@@ -66,8 +66,9 @@ def _help(command: click.Command) -> str:
     return command.get_help(click.Context(command, info_name=command.name))
 
 
-def _parsed(shell: InteractiveShell, command: click.Command, line: str) -> dict[str, Any] | None:
-    """Return the values of the parameters; None if the line asks for help, which is printed."""
+def _run(shell: InteractiveShell, name: str, line: str) -> Any:
+    """Run the line of a magic; one that asks for help or for Python has it printed."""
+    verb, command = MAGICS[name], _COMMANDS[name]
     try:  # not POSIX: keeps the backslashes of Windows paths
         words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
     except ValueError as error:
@@ -76,21 +77,15 @@ def _parsed(shell: InteractiveShell, command: click.Command, line: str) -> dict[
         print(_help(command))  # noqa: T201 (the output of the cell)
         return None
     try:
-        return command.make_context(str(command.name), words, obj=shell.user_ns).params
+        values = command.make_context(str(command.name), words, obj=shell.user_ns).params
     except click.ClickException as error:
         raise UsageError(error.format_message()) from error
     except OnnxNbError as error:
         raise UsageError(str(error)) from error
-
-
-def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str) -> Any:
-    values = _parsed(shell, command, line)
-    if values is None:
-        return None
-    name, code = values.pop("name"), values.pop("code")
-    if name and not name.isidentifier():
-        raise UsageError(f"--name {name!r} is not the name of a variable.")
-    script = verb.build(into=name, **values)
+    variable, code = values.pop("name"), values.pop("code")
+    if variable and not variable.isidentifier():
+        raise UsageError(f"--name {variable!r} is not the name of a variable.")
+    script = verb.build(into=variable, **values)
     if code:
         print(script.code())  # noqa: T201
         return None
@@ -100,11 +95,11 @@ def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str)
         raise UsageError(str(error)) from error
     except KeyboardInterrupt:
         raise UsageError("interrupted; nothing was assigned.") from None
-    if name:
-        shell.user_ns[name] = variables[name]
+    if variable:
+        shell.user_ns[variable] = variables[variable]
     if variables.get("failed"):
         print(f"failed: {', '.join(printable(point.name) for point in variables['failed'])}")  # noqa: T201
-    return variables.get("view", variables.get(name or verb.result))
+    return variables.get("view", variables.get(variable or verb.result))
 
 
 # --- completion ------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from onnx_nb.analysis.simplify.editor import Change
 from onnx_nb.analysis.simplify.rounds import Unfolded
 from onnx_nb.analysis.simplify.simplify import Simplification
 from onnx_nb.analysis.submodel.reduction import Reduction, Trial
+from onnx_nb.cli.verbs import VERBS
 
 FORMAT: Final = 1
 """Version of the schema: higher when a field is removed or means something else; new fields may come at any time."""
@@ -52,28 +53,13 @@ _OBJECTS: Final[Mapping[type, str]] = {
 }
 """Class → its fields in JSON, each with the name of the attribute if that is another."""
 
-_RESULTS: Final[Mapping[str, str]] = {
-    "summary": "summary",
-    "extract": "submodel",
-    "reduce": "reduction",
-    "simplify": "s",
-    "edit": "e",
-    "diff": "d",
-    "compare": "c",
-    "capture": "capture",
-    "audit": "audit",
-    "show": "page",
-    "report": "page",
-    "profile": "p",
-}
-"""Verb → the variable that holds its result."""
 _WRITING: Final = ("extract", "reduce", "simplify", "edit")
 """Verbs that write a file."""
 
 
 def record(command: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a verb made as plain JSON."""
-    result = variables.get(_RESULTS[command])
+    result = variables.get(VERBS[command].result)
     fields = _plain(result) if type(result) in _OBJECTS else {}
     page = {"page": variables["page"]} if "page" in variables else {}
     file = {"file": variables.get("file")} if command in _WRITING else {}

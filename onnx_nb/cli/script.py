@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -47,9 +48,10 @@ class Script:
         self.calls.append(ScriptCall(function, args, kwargs, name))
         return Source(name)
 
-    def save(self, result: Source, path: str | None, **options: Any) -> Source:
-        """Write a result to a file, if one is named; return the result."""
+    def save(self, result: Source, path: str | None, original: str = "", **options: Any) -> Source:
+        """Write a result to a file, if one is named, which may be that of the original; return the result."""
         if path:
+            options |= {"replace": True} if original and os.path.realpath(path) == os.path.realpath(original) else {}
             self.call(f"{result}.save", path, **options, into="file")
         return result
 

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -22,12 +22,13 @@ import click
 import onnx_nb
 from onnx_nb.analysis import progress
 from onnx_nb.analysis.errors import ModelFileError, OnnxNbError, SimplificationError
+from onnx_nb.analysis.formatting import closest_text, printable
 from onnx_nb.cli.verbs import MODEL, RUN, VERBS, Verb, fail_option
 
 if TYPE_CHECKING:
     from onnx_nb.cli.document import Block
 
-CHECK, ERROR, INTERNAL, INTERRUPTED = 1, 2, 3, 130
+CHECK, ERROR, INTERNAL, INTERRUPTION = 1, 2, 3, 130
 """Exit codes: a check failed; a wrong argument or an unusable file; a fault of onnx_nb; Ctrl-C."""
 
 _COMMON: Final = (
@@ -52,8 +53,6 @@ class _Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
-            from onnx_nb.analysis.formatting import closest_text
-
             near = closest_text(args[0], self.commands) or f"There are: {', '.join(self.commands)}."
             hint = " To show a model: onnx-nb show FILE." if args[0].endswith(".onnx") else ""
             raise click.UsageError(f"there is no command {args[0]!r}. {near}{hint}", ctx)
@@ -64,9 +63,12 @@ def command(verb: Verb) -> click.Command:
     """Return the command of a verb."""
     common = [option for option in _COMMON if option.name != "github" or verb.name in _WITH_SUMMARY]
     params = [*verb.params, *([_EXIT_CODE] if verb.name == "diff" else []), *common]
+    return _command(verb.name, functools.partial(_run, verb), verb.help, *params)
 
-    brief, run = re.split(r"[.:,]", verb.help)[0], functools.partial(_run, verb)
-    return click.Command(verb.name, callback=run, params=params, help=verb.help, short_help=brief)
+
+def _command(name: str, callback: Callable[..., int], text: str, *params: click.Parameter) -> click.Command:
+    """Return a command; the list of commands has the beginning of its help."""
+    return click.Command(name, callback=callback, params=[*params], help=text, short_help=re.split("[.:,]", text)[0])
 
 
 def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_code: bool = False, **values: Any) -> int:
@@ -97,18 +99,12 @@ def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_co
 
 def _status(name: str, variables: dict[str, Any], *, exit_code: bool) -> int:
     """Return the exit code of a run that came to its end."""
-    match name:
-        case "diff":
-            bad = exit_code and bool(variables["d"])
-        case "simplify":
-            bad = variables["s"].verdict == "wrong"
-        case "reduce" if variables["reduction"].interrupted:
-            return INTERRUPTED
-        case "audit":
-            bad = not variables["audit"].ok
-        case _:
-            bad = bool(variables.get("failed"))
-    return CHECK if bad else 0
+    if name == "reduce" and variables["reduction"].interrupted:
+        return INTERRUPTION
+    is_wrong = name == "simplify" and variables["s"].verdict == "wrong"
+    has_errors = name == "audit" and not variables["audit"].ok
+    has_differences = exit_code and bool(variables["d"])
+    return CHECK if is_wrong or has_errors or has_differences or variables.get("failed") else 0
 
 
 def _print_json(record: dict[str, Any]) -> None:
@@ -153,8 +149,6 @@ def _progress() -> contextlib.AbstractContextManager[progress.Progress]:
 
 def _line(text: str) -> str:
     """Return a message as one line of a terminal, whatever the model is called."""
-    from onnx_nb.analysis.formatting import printable
-
     return printable(" ".join(text.split()))
 
 
@@ -204,49 +198,38 @@ onnx-nb diff old.onnx new.onnx                       what changed
 onnx-nb compare a.onnx b.onnx --fail "sqnr < 30 dB"  exits with 1 if a tensor is worse
 """
 
+_CHANGES: Final = _command(
+    "changes",
+    _changes,
+    "Show the models that differ from a revision of git, each with its diff.",
+    click.Argument(["base"], default="HEAD"),
+    click.Argument(["paths"], nargs=-1, type=click.Path()),
+    click.Option(["--pages"], type=click.Path(), metavar="FOLDER", help="Write a page for each model there."),
+    fail_option("Also run both versions: points that are too bad"),
+    *RUN[:2],
+    click.Option(["--audit"], is_flag=True, help="Also check external data."),
+    _EXIT_CODE,
+    *(option for option in _COMMON if option.name != "code"),
+)
+_LAB: Final = _command(
+    "lab",
+    _lab,
+    """Open a model in JupyterLab: the graph in a tab, with a kernel.
+
+    Options after -- are JupyterLab's, such as -- --no-browser --port 8899.""",
+    click.Argument(["model"], type=MODEL),
+    click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]"),
+    *_COMMON[2:],
+)
 program: Final = _Verbs(
     "onnx-nb",
+    [*map(command, VERBS.values()), _CHANGES, _LAB],
     help=_HELP,
     no_args_is_help=True,
     params=[click.Option(["--debug"], is_flag=True, hidden=True, expose_value=False)],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 click.version_option(onnx_nb.__version__, message="onnx-nb %(version)s")(program)
-for _verb in VERBS.values():
-    program.add_command(command(_verb))
-program.add_command(
-    click.Command(
-        "changes",
-        callback=_changes,
-        params=[
-            click.Argument(["base"], default="HEAD"),
-            click.Argument(["paths"], nargs=-1, type=click.Path()),
-            click.Option(["--pages"], type=click.Path(), metavar="FOLDER", help="Write a page for each model there."),
-            fail_option("Also run both versions: points that are too bad"),
-            *RUN[:2],
-            click.Option(["--audit"], is_flag=True, help="Also check external data."),
-            _EXIT_CODE,
-            *(option for option in _COMMON if option.name != "code"),
-        ],
-        short_help="Show the models that differ from a revision of git",
-        help="Show the models that differ from a revision of git, each with its diff.",
-    )
-)
-program.add_command(
-    click.Command(
-        "lab",
-        callback=_lab,
-        params=[
-            click.Argument(["model"], type=MODEL),
-            click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]"),
-            *_COMMON[2:],
-        ],
-        short_help="Open a model in JupyterLab",
-        help="""Open a model in JupyterLab: the graph in a tab, with a kernel.
-
-        Options after -- are JupyterLab's, such as -- --no-browser --port 8899.""",
-    )
-)
 
 
 def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> int:
@@ -269,16 +252,14 @@ def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> i
     except click.ClickException as error:
         return fail(error.format_message(), ERROR)
     except (KeyboardInterrupt, click.Abort):
-        return fail("interrupted.", INTERRUPTED)
+        return fail("interrupted.", INTERRUPTION)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (the interpreter flushes it at its end)
         return 0
-    except OnnxNbError as error:
-        if debug:
-            raise
-        return fail(str(error), CHECK if isinstance(error, SimplificationError) and error.wrong else ERROR)
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OnnxNbError):
+            return fail(str(error), CHECK if isinstance(error, SimplificationError) and error.wrong else ERROR)
         return fail(f"{type(error).__name__}: {error} --debug shows where.", INTERNAL)
     return int(status_ or 0)

@@ -17,6 +17,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import closest_text
 from onnx_nb.cli.script import Script, Source
 
 
@@ -28,7 +30,7 @@ class Verb:
     """Adds its calls to a script; returns the variable of the result."""
     params: tuple[click.Parameter, ...]
     result: str = ""
-    """The variable of its result; empty for a verb that is no magic, as it only writes a page."""
+    """The variable of its result; empty for a verb that only writes a page."""
     title: str = ""
     """The tab of its result in a page."""
 
@@ -90,8 +92,6 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
         if not match or match[1] not in variables:
             near = _models(ctx)
             if match and match[0] == match[1] and near and not Path(value).exists():
-                from onnx_nb.analysis.formatting import closest_text
-
                 self.fail(f"there is no variable and no file {value!r}. {closest_text(value, near)}".rstrip())
             return value
         try:
@@ -126,7 +126,6 @@ class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete names of the model."""
-        from onnx_nb.analysis.errors import OnnxNbError
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.model.model import load
         from onnx_nb.analysis.scopes.scopes import scopes
@@ -285,6 +284,7 @@ def extract(script: Script, model: str, save: str | None = None, **options: Any)
     *RUN,
     _file("--save", "-o", text="Write model.onnx, inputs.npz and run.py to this folder."),
     _DATA_DIR,
+    result="reduction",
 )
 def reduce(script: Script, model: str, check: str, save: str | None = None, **options: Any) -> Source:
     """Find the smallest part of a model on which a command still fails.
@@ -323,8 +323,7 @@ def simplify(
     options |= {"keep_inputs": False} if drop_inputs else {}
     options |= {"strict": True} if save and options.get("check_n") != 0 else {}
     result = script.call("onnx_nb.simplify", model, **options, into="s")
-    is_same = save is not None and os.path.realpath(save) == os.path.realpath(model)
-    script.save(Source(f"{result}.model"), save, **({"replace": True} if is_same else {}))
+    script.save(Source(f"{result}.model"), save, original=model)
     return result
 
 
@@ -335,14 +334,14 @@ def _pairs(name: str, **more: Any) -> click.Option:
 @_verb(
     _MODEL,
     _TO_MODEL,
-    _option("--opset", text="Convert to this opset.", type=int),
+    _option("--opset", "convert", text="Convert to this opset.", type=int),
     _numbers("--fix", text="Fix a dimension, or the shape of an input.", metavar="NAME=SIZE"),
     _option("--free", text="Make the batch dynamic, under this name.", metavar="NAME"),
     _several("--remove", text="Remove a node or scope.", metavar="NODE"),
     _several("--output", text="Make a tensor an output."),
     _several("--drop", text="Drop an output, with what only it needs, or an input that nothing reads."),
     _pairs("--dtype", text="Element type of an input or output.", metavar="NAME=TYPE"),
-    _flag("--float16", "Convert to float16, except what would overflow."),
+    _option("--float16", "to_float16", text="Convert to float16, except what would overflow.", is_flag=True),
     _pairs("--rename", text="Rename a tensor, node or dimension.", metavar="OLD=NEW"),
     _flag("--unchecked", "Write the result without running it against the original."),
     _DATA_DIR,
@@ -350,26 +349,19 @@ def _pairs(name: str, **more: Any) -> click.Option:
     result="e",
     title="Edits",
 )
-def edit(
-    script: Script, model: str, save: str | None = None, *, float16: bool = False, unchecked: bool = False, **steps: Any
-) -> Source:
+def edit(script: Script, model: str, save: str | None = None, *, unchecked: bool = False, **steps: Any) -> Source:
     """Edit a model: fix or free its batch, remove nodes, rename, convert. Each step is proved on random feeds.
 
     The edits are made in the order of these options. The result is written only if what should compute the same does.
     """
     result = script.call("onnx_nb.edit", model, into="e")
-    for verb in ("opset", "fix", "free", "remove", "output", "drop", "dtype", "float16", "rename"):
-        argument = float16 if verb == "float16" else steps.get(verb)
-        if argument:
+    for name in ("convert", "fix", "free", "remove", "output", "drop", "dtype", "to_float16", "rename"):
+        if argument := steps.get(name):
             arguments = argument if isinstance(argument, list) else [] if argument is True else [argument]
-            name = {"opset": "convert", "float16": "to_float16"}.get(verb, verb)
             script.call(f"{result}.{name}", *arguments, into=result)
     if not unchecked:
         script.call(f"{result}.verify", into=result)
-    options = {"check": False} if unchecked else {}
-    if save is not None and os.path.realpath(save) == os.path.realpath(model):
-        options["replace"] = True
-    return script.save(result, save, **options)
+    return script.save(result, save, original=model, **({"check": False} if unchecked else {}))
 
 
 @_verb(
@@ -477,7 +469,9 @@ def audit(script: Script, model: str, **options: Any) -> Source:
     _flag("--compare", "Begin with their errors on the same feeds."),
     *RUN[:2],
 )
-def report(script: Script, file: str, parts: Sequence[str], **options: Any) -> Source:
+def report(
+    script: Script, file: str, parts: Sequence[str], *, diff: bool = False, compare: bool = False, **options: Any
+) -> Source:
     """Write one page with a tab for each part: a model, or a text in Markdown (.md).
 
     With --diff or --compare the first two models are also compared.
@@ -489,13 +483,12 @@ def report(script: Script, file: str, parts: Sequence[str], **options: Any) -> S
         title = stem if stems.count(stem) == 1 else str(Path(part).with_suffix(""))
         content[title] = Source(f"pathlib.Path({part!r}){'.read_text()' if part.endswith('.md') else ''}")
     models = [part for part in parts if not part.endswith(".md")]
-    flags = {"diff": options.pop("diff", False), "compare": options.pop("compare", False)}
     run = {name: options.pop(name) for name in ("feeds", "shapes") if name in options}
-    if any(flags.values()) and len(models) < 2:
+    if (diff or compare) and len(models) < 2:
         raise click.UsageError("--diff and --compare need two models.")
-    if flags["diff"]:
+    if diff:
         content = {"Diff": script.call("onnx_nb.diff", *models[:2], into="d"), **content}
-    if flags["compare"]:
+    if compare:
         content = {"Errors": script.call("onnx_nb.compare", *models[:2], **run, into="c"), **content}
     return script.call("onnx_nb.report", file, content, **options, into="page")
 

@@ -572,11 +572,14 @@ class _Drawing:
 
     def _draw_edges(self) -> None:
         labels: set[int] = set()
-        for edge in self._edges:
-            value, source, target, is_outer = edge
+        for value, source, target, is_outer in self._edges:
             many, starts, first = value in self._many, source.kind != "missing", value not in labels
             labels.add(value)
-            style = self._edge_style(value, source, is_outer=is_outer)
+            is_lit = value in self._outline.accents
+            style = {"style": "dashed"} if is_outer else {}
+            if is_lit or not starts:
+                color = self._color["accent" if is_lit else "bad"]
+                style |= {"color": color, "fontcolor": color, "penwidth": "2.4" if is_lit else "1"}
             name, kind = self._outline.value_text(value, short=True)
             tooltip = _tooltip(name, kind)
             if first and many and starts:
@@ -587,17 +590,9 @@ class _Drawing:
             label = None
             if first and not many:  # type and name only at the first reader
                 words = _text(kind, 40)
-                label = f"<{_SPACE}{f'<B>{words}</B>' if value in self._outline.accents else words}>" if words else None
+                label = f"<{_SPACE}{f'<B>{words}</B>' if is_lit else words}>" if words else None
             tail = f"stub{value}_{target}" if many else self._end("o", value, source)
             self.dot.edge(tail, self._end("i", value, target), label=label, tooltip=tooltip, **style)
-
-    def _edge_style(self, value: int, source: Box, *, is_outer: bool) -> dict[str, str]:
-        style = {"style": "dashed"} if is_outer else {}
-        has_accent = value in self._outline.accents
-        if not has_accent and source.kind != "missing":
-            return style
-        color = self._color["accent" if has_accent else "bad"]
-        return style | {"color": color, "fontcolor": color, "penwidth": "2.4" if has_accent else "1"}
 
     def _end(self, side: str, value: int, box: Box) -> str:
         """Return the end of an edge: a box with its side, and a port where that side has several edges."""

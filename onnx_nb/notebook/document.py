@@ -9,13 +9,12 @@ import contextlib
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted
-
-if TYPE_CHECKING:
-    from onnx_nb.widgets.graph import ModelView
+from onnx_nb.analysis.model.model import load
+from onnx_nb.widgets.graph import ModelView
 
 
 class TabReply:
@@ -93,9 +92,6 @@ def _located(path: str, root: str, size: int | None) -> Path:
 
 def _opened(file: Path, before: Path) -> ModelView:
     """Return the view of a file: a new one, in the state of the one before, if the file changed or was renamed."""
-    from onnx_nb.analysis.model.model import load
-    from onnx_nb.widgets.graph import ModelView
-
     status = file.stat()
     stamp = (status.st_mtime_ns, status.st_size)
     former = _shown.get(file)

@@ -350,8 +350,8 @@ class LinkedWidget(PackedWidget):
         """Return this widget's selection as a graph of the model names it; None if the model has no such tensor."""
         raise NotImplementedError
 
-    def _selected(self, tensor: str) -> dict[str, Any] | None:
-        """Return the selection in this widget for a tensor of a model; None if there is no such tensor."""
+    def _selection_of(self, tensor: str) -> list[dict[str, Any]]:
+        """Return the selection in this widget for a tensor of a model; empty if there is no such tensor."""
         raise NotImplementedError
 
     def _color(self) -> ShownOverlay | None:
@@ -375,15 +375,14 @@ class LinkedWidget(PackedWidget):
         first = self._graph.selection[0]
         kind, name, index = str(first.get("kind")), str(first.get("name")), first.get("id")
         tensors = tensors_of(self._graph.model, kind, name, index if isinstance(index, int) else None)
-        return [target for tensor in tensors if (target := self._selected(tensor)) is not None][:1]
+        return next(filter(None, map(self._selection_of, tensors)), [])
 
     @traitlets.observe("selection")
     def _lead(self, _change: Any = None) -> None:
         """Select in the graph the tensor that is selected here."""
         if self._graph is None or not self.selection or self.selection == self._in_graph():
             return
-        tensor = self._tensor(self._graph.model)
-        if tensor is not None:
+        if tensor := self._tensor(self._graph.model):
             self._graph.selection = [tensor]
 
     def _follow(self, _change: Any = None) -> None:

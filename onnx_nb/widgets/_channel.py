@@ -61,14 +61,14 @@ class Call(Generic[AnyRequest]):
     in_text: bool = False
     """Whether the reply has its buffers as text."""
     stop: threading.Event = field(default_factory=threading.Event)
-    _reported: float = 0.0
+    _report_time: float = 0.0
 
     def progress(self, fraction: float, message: str) -> None:
         """Report the fraction done to the browser; raise `Cancelled` if the request should stop."""
         self.check()
         now = time.monotonic()
-        if now - self._reported >= PROGRESS_INTERVAL:
-            self._reported = now
+        if now - self._report_time >= PROGRESS_INTERVAL:
+            self._report_time = now
             self.reply({"progress": {"fraction": fraction, "message": message}})
 
     def check(self) -> None:
@@ -203,17 +203,13 @@ class Channel:
         try:
             call.reply(*self._reply(call))
         except BaseException as error:  # noqa: BLE001 (the worker must survive for the requests after this one)
-            self._report(call, error)
+            try:
+                call.reply(_fault(call, error))
+            except BaseException:  # the comm takes nothing at all, so nobody can be told but the log
+                logger.exception("no reply to request %r can be sent", call.verb)
         finally:
             with self._lock:
                 self._calls.remove(call)
-
-    def _report(self, call: Call[Any], error: BaseException) -> None:
-        """Reply that the reply could not be sent."""
-        try:
-            call.reply(_fault(call, error))
-        except BaseException:  # the comm takes nothing at all, so nobody can be told but the log
-            logger.exception("no reply to request %r can be sent", call.verb)
 
     def _reply(self, call: Call[Any]) -> tuple[dict[str, Any], list[bytes]]:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -99,11 +99,7 @@ def is_from_page(request: Mapping[str, Any]) -> bool:
 
 def running_shell() -> Any:
     """Return IPython's shell; None where there is none."""
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    return get_ipython()
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
 def prepare_shell() -> None:
@@ -118,18 +114,16 @@ def prepare_shell() -> None:
 def _box_bundle(box: ipywidgets.Box) -> Any:
     """Return what a box displays by itself, after the pictures of what it holds."""
     if not hasattr(box, "show_picture"):
-        for widget in _pictured(box):
-            widget.show_picture()
+        _show_pictures(box)
     return box._repr_mimebundle_()
 
 
-def _pictured(box: Any) -> Iterator[Any]:
-    """Yield the widgets in a box that have a picture."""
+def _show_pictures(box: Any) -> None:
     for child in getattr(box, "children", ()):
         if hasattr(child, "show_picture"):
-            yield child
+            child.show_picture()
         else:
-            yield from _pictured(child)
+            _show_pictures(child)
 
 
 _places: Final[WeakKeyDictionary[Any, dict[str, str]]] = WeakKeyDictionary()

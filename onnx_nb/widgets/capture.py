@@ -82,8 +82,8 @@ class CapturePanel(LinkedWidget):
             return None
         return {"kind": "tensor", "name": there.value_names[value], "id": value}
 
-    def _selected(self, tensor: str) -> dict[str, Any] | None:
-        return {"kind": "tensor", "name": tensor} if tensor in self.capture else None
+    def _selection_of(self, tensor: str) -> list[dict[str, Any]]:
+        return [{"kind": "tensor", "name": tensor}] if tensor in self.capture else []
 
 
 def _row_of(name: str, capture: Capture) -> str:

@@ -230,18 +230,17 @@ class ComparisonPanel(ChartWidget):
     @traitlets.observe("point")
     def _point_chosen(self, _change: Any) -> None:
         if self._point_of(self._selected_name) != self.point or not self.point:
-            self.selection = self._of_point(self.point)
+            self.selection = self._selection_of(self.point)
 
     @traitlets.observe("selection")
     def _tensor_selected(self, _change: Any) -> None:
-        if self.selection != self._of_point(self.point):
+        if self.selection != self._selection_of(self.point):
             self.point = self._point_of(self._selected_name)
 
-    def _of_point(self, name: str) -> list[dict[str, Any]]:
-        """Return the tensor of a point as a selection: the candidate's, else the reference's."""
-        if name not in self.comparison:
+    def _selection_of(self, tensor: str) -> list[dict[str, Any]]:
+        if tensor not in self.comparison:
             return []
-        point = self.comparison[name]
+        point = self.comparison[tensor]
         return [{"kind": "tensor", "name": point.candidate or point.reference}]
 
     @traitlets.observe("metric")
@@ -264,6 +263,3 @@ class ComparisonPanel(ChartWidget):
         if name in self.comparison:
             names = [self.comparison[name].candidate, self.comparison[name].reference]
         return next(({"kind": "tensor", "name": tensor} for tensor in names if tensor in values), None)
-
-    def _selected(self, tensor: str) -> dict[str, Any] | None:
-        return next(iter(self._of_point(tensor)), None)

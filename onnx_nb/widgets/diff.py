@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import traitlets
@@ -84,7 +85,5 @@ def _distinct_names(left: Model, right: Model) -> list[str]:
     if names[0] != names[1] or left.path is None or right.path is None or left.path == right.path:
         return names
     parts = left.path.parts, right.path.parts
-    count = 1
-    while parts[0][-count:] == parts[1][-count:]:
-        count += 1
+    count = next(count for count in itertools.count(1) if parts[0][-count:] != parts[1][-count:])
     return ["/".join(path[-count:]) for path in parts]

@@ -110,15 +110,13 @@ class ProfilePanel(ChartWidget, GraphWidget):
         """Choose the kernel of the selection, and select its nodes in the graph; or the tensor that is selected."""
         if self._has_tensor():
             self.kernel = self._kernel_at(self.selection)
-            if self._graph is not None:
-                self._graph.selection = [dict(target) for target in self.selection]
-            return
-        ids = [target["id"] for target in self.selection if isinstance(target.get("id"), int)]
-        if self.selection != self._nodes_of(self.kernel):
+        elif self.selection != self._nodes_of(self.kernel):
+            ids = [target["id"] for target in self.selection if isinstance(target.get("id"), int)]
             names = {str(target.get("name")) for target in self.selection}
             ids = ids or [node for node, name in enumerate(self.profile.graph.names) if name in names]
             self.kernel = next((self._kernel_of[node] for node in ids if node in self._kernel_of), -1)
-        if self._graph is not None and self.selection and self._kernel_in_graph() != self.kernel:
+        leads = self._has_tensor() or (self.selection and self._kernel_in_graph() != self.kernel)
+        if self._graph is not None and leads:
             self._graph.selection = [dict(target) for target in self.selection]
 
     def _follow(self, _change: Any = None) -> None:

@@ -173,7 +173,7 @@ class SimplificationPanel(PairWidget):
     def _pack(self, name: str) -> Columns:
         part, _, step = name.partition("-")
         if part not in PARTS or not (step.isdecimal() or not step):
-            raise OnnxNbError(f"a simplification has no part {quoted(name)}.", advice=f"It has {', '.join(PARTS)}.")
+            return super()._pack(name)
         number = int(step or 0)
         if part == "differences":
             return Provenance(self.simplification, number or None).columns()

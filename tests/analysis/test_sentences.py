@@ -24,7 +24,7 @@ from onnx_nb import OnnxNbError, types
 from onnx_nb.analysis.pytorch.forward import forward_or_export
 from onnx_nb.analysis.results import Displayed, StillTable
 from onnx_nb.analysis.view.inspection import select
-from onnx_nb.cli import document, record
+from onnx_nb.cli import document, record, verbs
 from onnx_nb.drawing.html import still_html
 from onnx_nb.notebook.display import widget_of
 from tests.analysis.generate import packages
@@ -92,7 +92,7 @@ def texts(result: Any) -> Iterator[str]:
             widget.close()
     verb = VERBS.get(type(result))
     if verb and verb != "reduce":
-        variable = record._RESULTS[verb]
+        variable = verbs.VERBS[verb].result
         json.dumps(record.record(verb, {variable: result}), allow_nan=False)
         blocks = document.BLOCKS[verb]({variable: result})
         yield from (block.text for block in blocks if isinstance(block, document.Text))
