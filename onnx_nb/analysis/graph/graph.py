@@ -56,6 +56,7 @@ class Graph:
     op_index: Ints
     """The operator of each flat node, an index into `operators`."""
     subgraphs: tuple[Subgraph, ...]
+    node_subgraph: Ints
     functions: Mapping[Key, onnx.FunctionProto]
     """Local functions by (domain, name, overload)."""
     closed_calls: Mapping[int, str]
