@@ -356,11 +356,11 @@ class TypeWalk:
         pairs = list(zip([*results, *[_NOTHING] * len(declarations)], declarations, strict=False))
         is_settled = all(self._types[kind].size is not None for kind, other in pairs if other >= 0)
         for name, (kind, other) in zip(map(plain_text, proto.output), pairs, strict=True):
-            made, said = self._types[kind], self._types[max(other, _NOTHING)]
-            if made.elem_type and said.elem_type and made.elem_type != said.elem_type:
+            one, two = self._types[kind], self._types[max(other, _NOTHING)]
+            if one.elem_type and two.elem_type and one.elem_type != two.elem_type:
                 label = self._graph.node_label(node)
-                message = f"{label} makes {quoted(name)} as {made.dtype}, and the model declares it as "
-                message += f"{said.dtype}, which onnxruntime refuses: drop it from graph.value_info or correct it"
+                message = f"{label} makes {quoted(name)} as {one.dtype}, and the model declares it as "
+                message += f"{two.dtype}, which onnxruntime refuses: drop it from graph.value_info or correct it"
                 self._problem = self._problem or Problem("inference", message, node)
         outputs = tuple(self._merged(kind, other) if other >= 0 else _LEFT_OUT for kind, other in pairs)
         case = replace(case, outputs=tuple(self._types[kind] if kind >= 0 else None for kind in outputs))

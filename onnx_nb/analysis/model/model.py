@@ -128,9 +128,9 @@ def load(
     if isinstance(source, str | os.PathLike):
         return _from_file(os.fspath(source), folder)
     if isinstance(source, bytes | bytearray | memoryview):
-        held, location, title = bytes(source), f"{MEMORY}/bytes", "the given bytes"
-        proto = _parsed(wire.scan(held, location=location, name=title), title)
-        return _unnamed(proto, {location: MemorySource(held, len(held), title)}, folder)
+        content, location, title = bytes(source), f"{MEMORY}/bytes", "the given bytes"
+        proto = _parsed(wire.scan(content, location=location, name=title), title)
+        return _unnamed(proto, {location: MemorySource(content, len(content), title)}, folder)
     if isinstance(source, ModelProto):
         return _from_proto(source, folder)
     if ir is not None and isinstance(inner, ir.Model):
