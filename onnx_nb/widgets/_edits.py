@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from onnx_nb.analysis.edit.edit import SIGNS, Edit
+from onnx_nb.analysis.edit.edit import Edit
 from onnx_nb.analysis.errors import EditError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -14,7 +14,7 @@ from onnx_nb.analysis.match.diff import diff
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns
-from onnx_nb.widgets.protocol import EditRequest, StepEntry
+from onnx_nb.widgets.protocol import EditRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,11 +58,6 @@ def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
 def is_small(model: Model) -> bool:
     """Return whether an edit is proved in a fraction of a second."""
     return len(model.proto.graph.node) <= SMALL[0] and model.nbytes <= SMALL[1]
-
-
-def step_entries(edits: Edit) -> list[StepEntry]:
-    """Return the edits as the list beside the graph has them."""
-    return [StepEntry(sign=SIGNS[step.proof], text=step.text, verdict=step.verdict) for step in edits.steps]
 
 
 def tables(edits: Edit, step: int) -> list[bytes]:

@@ -261,9 +261,7 @@ class ModelGraph(GraphWidget):
         color = self.view.get("color")
         if color is not None:  # chosen in the bar, after what a cell has set
             return self._numbers(str(color), self.model)
-        if self._overlay is not None:
-            return self._shown
-        return None
+        return self._shown if self._overlay else None
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
         """Return the current view as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
@@ -289,10 +287,9 @@ class ModelGraph(GraphWidget):
         """
         from onnx_nb.drawing.graphviz import view_to_graphviz
 
-        ends = [{"kind": "tensor", "name": name} for name in (*self.inputs, *self.outputs)]
         way: Direction = direction or ("right" if self.direction == "right" else "down")
         colors: Theme = theme or ("dark" if self.theme == "dark" else "light")
-        targets = [*self.selection, *ends]
+        targets = [*self.selection, *({"kind": "tensor", "name": name} for name in (*self.inputs, *self.outputs))]
         return view_to_graphviz(self.model, self.view.get("open"), targets, direction=way, theme=colors)
 
     def _models(self, _step: int = 0) -> tuple[Model, ...]:
@@ -340,8 +337,9 @@ class ModelGraph(GraphWidget):
         return self._made(text, "submodel", f"import onnx_nb\n\n{code}", "part", table)
 
     def _on_edit(self, call: Call[EditRequest]) -> Reply:
-        from onnx_nb.analysis.edit.edit import edit
+        from onnx_nb.analysis.edit.edit import SIGNS, edit
         from onnx_nb.widgets import _edits
+        from onnx_nb.widgets.protocol import StepEntry
 
         request = call.request
         if request.edit == "simplify":
@@ -358,7 +356,7 @@ class ModelGraph(GraphWidget):
         step = edits.steps[shown - 1] if edits.steps else None
         source = edits.code if self.model.path else edits.code.replace("edit(model)", f"edit({self._source()})")
         text = f"{step.text}: {step.verdict}" if step else "All edits are undone"
-        steps = _edits.step_entries(edits)
+        steps = [StepEntry(sign=SIGNS[entry.proof], text=entry.text, verdict=entry.verdict) for entry in edits.steps]
         about = {"steps": steps, "step": shown, "redo": edits.can_redo}
         return self._made(text, "edits.model", source, "edited", *tables, **about)
 

@@ -29,7 +29,7 @@ from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify.verification import largest
-from onnx_nb.analysis.submodel.assembly import assemble
+from onnx_nb.analysis.submodel.assembly import assemble, type_of_result
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,6 +79,9 @@ class _Mend(NamedTuple):
     """What of that axis belongs to one sample; 0 of a shape."""
     literal: tuple[int, ...] = ()
     """A shape that fits any batch."""
+
+
+_Repairs = list[tuple[_Mend, _Value]]
 
 
 def free(model: Model, name: str, axes: Mapping[str, int] | None, progress: Progress | None = None) -> EditResult:
@@ -211,7 +214,7 @@ class _Freeing:
                 # roundings do not add up: the next node reads what both would give by themselves
                 joint = _joint(entry.one, entry.two, entry.layout) if entry.layout.axis >= 0 else entry.both
                 values[value], layouts[graph.value_names[value]] = entry._replace(both=joint), entry.layout
-            for value in [value for value in flow.reads(node) if value in values and last[value] == node]:
+            for value in (value for value in flow.reads(node) if last[value] == node):
                 values.pop(value, None)
         return layouts
 
@@ -220,12 +223,13 @@ class _Freeing:
         graph, label = self.graph, self.graph.node_label(node)
         reads = [value for value in dict.fromkeys(Flow.of(graph).reads(node)) if value in values]
         ends = [value for value in graph.node_outputs(node).tolist() if value >= 0]
-        types = {value: _type_of(values[value].one) or graph.type_of(value).proto for value in reads}
+        arrays = {value: values[value].one for value in reads if isinstance(values[value].one, np.ndarray)}
+        types = {v: type_of_result(arrays[v]) if v in arrays else graph.type_of(v).proto for v in reads}
         types |= dict.fromkeys(ends, onnx.TypeProto())
         same = [value for value in reads if values[value].layout == SHARED]
-        constants = [v for v in same if isinstance(values[v].one, np.ndarray) and values[v].one.nbytes < 1 << 16]
+        constants = [value for value in same if value in arrays and arrays[value].nbytes < 1 << 16]
         inputs = [value for value in reads if value not in constants]
-        weights = [numpy_helper.from_array(values[v].one, graph.value_names[v]) for v in constants]
+        weights = [numpy_helper.from_array(arrays[value], graph.value_names[value]) for value in constants]
         part = assemble(self.model, [node], inputs, ends, name=label, constants=weights, types=types, declare=False)
         runner = session.create(part, optimize=False, threads=1)
         layouts, sides, reason = {values[value].layout for value in reads}, list[dict[str, Any] | None](), ""
@@ -248,9 +252,7 @@ class _Freeing:
             results[value] = _Value(one, two, both, layout)
         return results, reason
 
-    def _repairs(
-        self, node: int, values: Mapping[int, _Value], results: Mapping[int, _Value]
-    ) -> Iterator[list[tuple[_Mend, _Value]]]:
+    def _repairs(self, node: int, values: Mapping[int, _Value], results: Mapping[int, _Value]) -> Iterator[_Repairs]:
         """Yield what inputs of a node may become, if the node does not do or a Reshape lets the batch slip."""
         graph, is_reshape = self.graph, self.graph.op_type(node) == "Reshape"
         may_slip = is_reshape and next((value.layout for value in results.values()), None) not in (SHARED, OPEN)
@@ -268,7 +270,7 @@ class _Freeing:
             for axis, number in enumerate(array.tolist() if array.dtype == np.int64 and array.ndim == 1 else ()):
                 if number == self.size:
                     yield [(_Mend(node, value, axis, len(array)), _Value(array, array, _twice(array, axis), OPEN))]
-        by_axis: dict[int, list[tuple[_Mend, _Value]]] = {}
+        by_axis: dict[int, _Repairs] = {}
         for value, array in operands.items():
             for axis, number in sorted(enumerate(array.shape), key=lambda pair: pair[1] != self.size):
                 parts = _parts(array, BatchLayout(axis), self.size) if number and number % self.size == 0 else ()
@@ -281,7 +283,7 @@ class _Freeing:
 
     def _shapes(
         self, node: int, values: Mapping[int, _Value], result: _Value, operands: Mapping[int, NDArray[Any]]
-    ) -> Iterator[list[tuple[_Mend, _Value]]]:
+    ) -> Iterator[_Repairs]:
         """Yield other shapes for a Reshape: what stands before the batch in memory is the same after."""
         data, shape = self.graph.node_inputs(node).tolist()[:2]
         if data not in values or shape not in operands:
@@ -333,8 +335,7 @@ class _Freeing:
 
         if any(not mend.literal for mend in self.mends):
             source, at = next(iter(self.axes.items()))
-            whole = add("Shape", [source], fresh(f"{self.name}_shape", proto))
-            add("Gather", [whole, vector(at)], count)
+            add("Gather", [add("Shape", [source], fresh(f"{self.name}_shape", proto)), vector(at)], count)
             add("Div", [count, vector(self.size)], times)
         for number, node in enumerate(former_nodes):
             duplicate = copy.deepcopy(node)
@@ -387,10 +388,3 @@ class _Freeing:
 
 def _twice(array: NDArray[Any], axis: int) -> NDArray[Any]:
     return array * np.where(np.arange(len(array)) == axis, 2, 1)
-
-
-def _type_of(array: Any) -> onnx.TypeProto | None:
-    """Return the type of an array without its shape."""
-    if not isinstance(array, np.ndarray):
-        return None
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), None)

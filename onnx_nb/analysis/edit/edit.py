@@ -37,13 +37,12 @@ SIGNS: Final[Mapping[Proof, str]] = {"equal": "✓", "rounding": "≈", "changed
 CHECKED: Final = 3000
 """Nodes up to which onnx's checker judges each step at once; it judges a larger model before it is saved."""
 _VERBS: Final[Mapping[str, Callable[..., surgery.EditResult]]] = {
-    **{name: getattr(surgery, name) for name in ("rename", "fix", "remove", "insert", "replace")},
-    **{name: getattr(surgery, name) for name in ("output", "drop", "weight", "tie", "dtype", "convert", "to_float16")},
     "before": functools.partial(surgery.join, is_first=True),
     "after": functools.partial(surgery.join, is_first=False),
     "set": surgery.set_attributes,
     "free": batch.free,
 }
+"""Verbs that are not functions of `surgery` by their names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +325,7 @@ class Edit(Displayed, Table):
             raise EditError(f"{verb} takes names, not {args[0]!r:.80}.", advice='For example e.remove("conv1").')
 
         def again(model: Model) -> surgery.EditResult:
-            outcome = _VERBS[verb](model, *args, **kwargs)
+            outcome = (_VERBS.get(verb) or getattr(surgery, verb))(model, *args, **kwargs)
             if len(model.proto.graph.node) <= CHECKED and not complaint(model) and (reason := complaint(outcome.model)):
                 raise EditError(f"after {verb} this is no valid model: {reason}", advice="It was not done.")
             return outcome
@@ -371,8 +370,7 @@ def _proof(former: Model, outcome: surgery.EditResult, feeds: Any, tell: Progres
         return "equal", outcome.proof
     if (need := former.nbytes + outcome.model.nbytes) > available_memory():
         return "unproved", f"needs {bytes_text(need)}"
-    ways: dict[str, Any] = {"feeds_to": outcome.feeds_to, "outputs_to": outcome.outputs_to}
-    check = Verification(former, outcome.model, outcome.model, **ways)
+    check = Verification(former, outcome.model, outcome.model, ways=(outcome.feeds_to, outcome.outputs_to))
     check.run(3, feeds, tell)
     if check.verdict == "unchecked":
         return "unproved", check.said

@@ -25,7 +25,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.types import ValueType, is_small
 from onnx_nb.analysis.model.functions import canonical, check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, read_tensor, storage_of, with_proto
-from onnx_nb.analysis.model.storage import MEMORY, Source, refer
+from onnx_nb.analysis.model.storage import MEMORY, Source, Sources, refer
 from onnx_nb.analysis.model.tensors import all_nodes, all_weights, external, graphs_of, listed
 from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.quantize.headroom import headroom
@@ -38,6 +38,9 @@ from onnx_nb.analysis.submodel.extraction import nodes_of_scope, plan_extraction
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.verification import Translation
+
+Names = Mapping[str, str]
+"""Names of tensors by others."""
 
 _INSTEAD: Final = "Put another part in its place: replace(inputs, outputs, model)."
 _numbers = itertools.count()  # of the places of weights: two threads may edit at once
@@ -102,9 +105,8 @@ def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
             dim.dim_param = of_dim[dim.dim_param]
     text = f"renamed {', '.join(f'{old} → {new}' for old, new in names.items())}"
     back, forth = _renaming({new: old for old, new in of_tensor[""].items()}), _renaming(of_tensor[""])
-    ways: dict[str, Any] = {"feeds_to": back, "outputs_to": forth}
     result = _edited(model, proto, of_tensor[""].values())
-    return EditResult(result, text, is_same=True, renames=dict(names), **ways)
+    return EditResult(result, text, is_same=True, feeds_to=back, outputs_to=forth, renames=dict(names))
 
 
 def fix(model: Model, sizes: Mapping[str, Any]) -> EditResult:
@@ -149,12 +151,11 @@ def insert(
     values = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
     result, name = (unused_name(base + op_type.lower(), _names_of(graph)) for base in (f"{after}_", "insert_"))
     value = values[0]
-    node = NodeProto(op_type=op_type, domain=domain, name=name)
+    node = NodeProto(op_type=op_type, domain=domain, name=name, input=[after], output=[result])
     for place, source in enumerate(inputs, 1):
+        node.input.append(source if isinstance(source, str) else f"{result}_input{place}")
         if not isinstance(source, str):
-            proto.graph.initializer.append(numpy_helper.from_array(np.asarray(source), f"{result}_input{place}"))
-    node.input.extend([after, *(s if isinstance(s, str) else f"{result}_input{i}" for i, s in enumerate(inputs, 1))])
-    node.output.append(result)
+            proto.graph.initializer.append(numpy_helper.from_array(np.asarray(source), node.input[-1]))
     _set(model, node, attributes)
     is_output = value in graph.outputs and graph.producer[value] >= 0
     if is_output:  # it keeps its name
@@ -305,8 +306,8 @@ def tie(model: Model, name: str, to: str) -> EditResult:
         raise EditError(f"{message}, and weights of the main graph that are tied are alike.")
     _redirect(proto, name, to, Graph.of(model))
     drop_unread(proto, [name])
-    whole = _edited(model, proto, [name, to])
-    return EditResult(whole, f"tied {name} to {to}", is_same=one.tobytes() == two.tobytes())
+    is_same = one.tobytes() == two.tobytes()
+    return EditResult(_edited(model, proto, [name, to]), f"tied {name} to {to}", is_same=is_same)
 
 
 def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
@@ -380,17 +381,14 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
         cast = makers.get(node.input[0], node)
         if cast.op_type == "Cast" and (cast.input[0] not in makers or makers[cast.input[0]].name in names):
             _redirect(proto, node.output[0], cast.input[0])
-    ends, dead = {info.name for info in proto.graph.output}, {-1}
-    while dead:
-        reads = ends.union(*(node.input for node in _every(proto.graph.node)))
-        dead = {number for number, node in enumerate(proto.graph.node) if reads.isdisjoint(node.output)}
-        _delete(proto, dead)
     half = load(proto)
+    half = Model(half.proto, name=model.name, storage=storage_of(half))
+    draft, graph = copy_of(half), Graph.of(half)
+    _delete(draft, {*range(graph.main_count)} - Flow.of(graph).ancestors(graph.outputs.tolist()))
     worst = max(large.values(), key=lambda row: row["largest"], default=None)
     why = f"; {quoted(worst['name'])} reaches {number_text(worst['largest'], 3)}" if worst else ""
     text = f"converted to float16, {count_text(len(names), 'node')} kept in float32{why}"
-    half = Model(half.proto, name=model.name, storage=storage_of(half))
-    return EditResult(_complete(half, copy_of(half), {}), text)  # the converter does not sort its Casts
+    return EditResult(_complete(half, draft, {}), text)  # the converter does not sort its Casts
 
 
 # --- parts of an edit -------------------------------------------------------------------------------------------------
@@ -528,9 +526,7 @@ def drop_unread(proto: ModelProto, names: Collection[str]) -> None:
         _discard(field, leftovers)
 
 
-def _edited(
-    model: Model, proto: ModelProto, changes: Iterable[str] = (), sources: Mapping[str, Source] | None = None
-) -> Model:
+def _edited(model: Model, proto: ModelProto, changes: Iterable[str] = (), sources: Sources | None = None) -> Model:
     """Return the edited model, which has the types of the former where no change reaches."""
     whole, former = with_proto(model, proto, sources=sources), Graph.of(model)
     if former.former is not None:
@@ -540,11 +536,7 @@ def _edited(
 
 
 def _complete(
-    model: Model,
-    proto: ModelProto,
-    starts: Mapping[str, str],
-    changes: Iterable[str] = (),
-    sources: Mapping[str, Source] | None = None,
+    model: Model, proto: ModelProto, starts: Names, changes: Iterable[str] = (), sources: Sources | None = None
 ) -> Model:
     """Return the edited model: sorted, and without the declared types of what comes after changed tensors.
 
@@ -614,7 +606,7 @@ def _element(name: str) -> int:
 def _set(model: Model, node: NodeProto, attributes: Mapping[str, Any]) -> None:
     """Set attributes of a node that its operator has; a type is given by its name."""
     domain = canonical(node.domain)
-    version = dict(_opsets(model)).get(domain, 1)
+    version = Graph.of(model).opsets.get(domain, 1)
     schema = operators.schema(node.op_type, domain, version)
     if schema is None and not domain:
         names = {entry.name for entry in onnx.defs.get_all_schemas()}
@@ -635,21 +627,15 @@ def _set(model: Model, node: NodeProto, attributes: Mapping[str, Any]) -> None:
 
 def _of_one_opset(*models: Model) -> list[Model]:
     """Return models, each converted to the highest opset among them."""
-    opsets = [dict(_opsets(model)).get("", 0) for model in models]
+    opsets = [Graph.of(model).opsets.get("", 0) for model in models]
     pairs = zip(models, opsets, strict=True)
     return [convert(model, max(opsets), None).model if 0 < opset < max(opsets) else model for model, opset in pairs]
 
 
-def _opsets(model: Model) -> Iterator[tuple[str, int]]:
-    return ((canonical(entry.domain), entry.version) for entry in model.proto.opset_import)
-
-
-def _graft(
-    proto: ModelProto, other: Model, names: Mapping[str, str], names_in_use: Collection[str], place: int
-) -> dict[str, Source]:
+def _graft(proto: ModelProto, other: Model, names: Names, names_in_use: Collection[str], place: int) -> Sources:
     """Add the nodes and weights of a model, some of whose tensors have names here; return where its weights are."""
     versions = {canonical(entry.domain): entry for entry in proto.opset_import}
-    for domain, version in dict(_opsets(other)).items():
+    for domain, version in Graph.of(other).opsets.items():
         if domain and domain in versions and versions[domain].version != version:
             message = f"{label_of(other)} uses version {version} of {quoted(domain)}, not {versions[domain].version}."
             raise EditError(message, advice="Convert one of the two.")

@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -39,9 +39,11 @@ from onnx_nb.analysis.run.session import session
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
+    from onnx_nb.analysis.model.protofields import Longs
     from onnx_nb.analysis.progress import Progress
 
-    Streams = list[NDArray[np.float32]]
+    Floats = NDArray[np.float32]
+    Streams = list[Floats]
 
 BITS: Final = 16
 """Roundings of the largest value of a stream that half a layer may make: float32 makes at most 5 (13 architectures)."""
@@ -124,8 +126,7 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
             column, rest = self.parts.index(part), int((self.faults[step] >= 0).sum()) - 1
             where = f"Step {step} is" if step else "The first step is"
             more = f" (and {count_text(rest, 'other part')})" if rest else ""
-            position = int(self.faults[step, column])
-            size = number_text(self.errors[step, column], 2)
+            position, size = int(self.faults[step, column]), number_text(self.errors[step, column], 2)
             text = f"{where} off in {part}{more} from position {position} on, by {size} of what it adds"
             return f"{text}{self._reason(step, part, position)}; {tokens}, {logits}.{notes}"
         text = f"{tokens[0].upper()}{tokens[1:]}; "
@@ -350,8 +351,7 @@ def compare_decoding(
     'The same tokens; the logits differ by at most 0'
     """
     model = load(candidate)
-    loop = Loop(model, state, feeds)
-    reference_side = _side_of(reference, state, feeds)
+    loop, reference_side = Loop(model, state, feeds), _side_of(reference, state, feeds)
     if isinstance(reference_side, _SavedSide):
         steps = min(steps, reference_side.logits.shape[1] - 1)
         if ids is None:
@@ -369,7 +369,9 @@ def compare_decoding(
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
     bounds = eps, max(ROUNDED_TOLERANCE if rounds_activations(Graph.of(model)) else TOLERANCE, BITS * eps)
     in_two = bool(mask.all()) and not isinstance(reference_side, _SavedSide)
-    for number, (begin, stop) in enumerate(_chunks(prompt.shape[1], steps, in_two=in_two)):
+    count = prompt.shape[1]
+    stops = [*([count // 2] if count > 3 and in_two else []), *range(count, count + steps + 1)]
+    for number, (begin, stop) in enumerate(itertools.pairwise([0, *stops])):
         work.reached(number, f"step {number} of {steps + 1}")
         part, mask = tokens[:, begin:stop], np.pad(mask, ((0, 0), (0, max(stop - mask.shape[1], 0))), constant_values=1)
         padding, valid = mask[:, :stop], mask[:, begin:stop] > 0
@@ -415,19 +417,7 @@ def compare_decoding(
     return comparison if padded.first_fault is None else replace(padded, notes=("The prompt has rows of two lengths.",))
 
 
-def _chunks(length: int, steps: int, *, in_two: bool) -> Iterator[tuple[int, int]]:
-    """Yield what each step reads: the prompt, in two chunks unless rows are padded, then one token each."""
-    half = length // 2 if length > 3 and in_two else length
-    yield 0, half
-    if half < length:
-        yield half, length
-    for step in range(steps):
-        yield length + step, length + step + 1
-
-
-def _step_result(
-    number: int, position: int, reference: NDArray[np.float32], candidate: NDArray[np.float32]
-) -> StepResult:
+def _step_result(number: int, position: int, reference: Floats, candidate: Floats) -> StepResult:
     """Compare the logits of a step; of several rows, of the one that differs most."""
     row = int(np.abs(reference - candidate).max(axis=-1).argmax())
     first, second = reference[row].astype(np.float64), candidate[row].astype(np.float64)
@@ -440,16 +430,9 @@ def _step_result(
 
 
 def _error(
-    candidate: NDArray[np.float32],
-    reference: NDArray[np.float32],
-    before: NDArray[np.float32] | None,
-    valid: NDArray[np.bool_],
-    bounds: tuple[float, float],
+    candidate: Floats, reference: Floats, before: Floats | None, valid: NDArray[np.bool_], bounds: tuple[float, float]
 ) -> tuple[float, int]:
-    """Return the error of half a layer by its contribution, and the first position off by more than rounding, or −1.
-
-    Rounding is some ``eps`` of the largest value, and a tolerance of the contribution.
-    """
+    """Return the error of half a layer by its contribution, and the first position off by more than rounding, or −1."""
     eps, tolerance = bounds
     first, second = (np.asarray(array, np.float64)[: len(valid), -valid.shape[1] :] for array in (candidate, reference))
     distance = np.where(valid[:, -first.shape[1] :, None], np.abs(first - second), 0.0)
@@ -505,7 +488,7 @@ class _SavedSide:
             raise AlignmentError(message, advice="They are float [steps, vocabulary] or [batch, steps, vocabulary].")
         self.logits, self._number = np.asarray(array.reshape(-1, *array.shape[-2:]), np.float32), 0
 
-    def step(self, ids: NDArray[np.int64], _mask: NDArray[np.int64]) -> tuple[Any, Streams]:
+    def step(self, ids: Longs, _mask: Longs) -> tuple[Any, Streams]:
         """Return the logits of a step; no streams were saved."""
         if len(ids) != len(self.logits):
             message = f"the prompt has {count_text(len(ids), 'row')}, and the saved logits have {len(self.logits)}."
@@ -537,9 +520,7 @@ class _ModelSide:
         self._loop, self._run = Loop(variant, loop.states, loop.constants), session(variant)
         self._states = dict[str, Any]()
 
-    def step(
-        self, ids: NDArray[np.int64], mask: NDArray[np.int64], streams: Streams | None = None
-    ) -> tuple[Any, Streams]:
+    def step(self, ids: Longs, mask: Longs, streams: Streams | None = None) -> tuple[Any, Streams]:
         """Return the logits of a step, and the streams."""
         loop, others = self._loop, {f"{CUT}{number}": stream for number, stream in enumerate(streams or ())}
         states = self._states or loop.start(len(ids))
@@ -585,7 +566,7 @@ class _ModuleSide:
         self.windows = [size] if 0 < size < most - 64 else []
         self._layers = max(alike, key=lambda layers: sum(p.numel() for p in layers.parameters()))
 
-    def step(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Any, Streams]:
+    def step(self, ids: Longs, mask: Longs) -> tuple[Any, Streams]:
         """Return the logits of a step, and the stream before each layer, after each attention and at the end."""
         torch, streams, norms = self._torch, list[Any](), list[Any]()
 

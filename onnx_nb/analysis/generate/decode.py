@@ -22,6 +22,7 @@ from onnx_nb.analysis.run.loop import Loop
 from onnx_nb.analysis.run.session import session
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.model.protofields import Longs
     from onnx_nb.analysis.progress import Progress
 
 
@@ -92,8 +93,7 @@ class Decoding(Table, Displayed):
     def top(self, step: int, k: int = 5, *, row: int = 0) -> list[tuple[int, float, str]]:
         """Return the best tokens of a step, each with its logit and its text (empty without a tokenizer)."""
         numbers = self.logits[row, self._checked(step)]
-        best = np.argsort(-numbers, kind="stable")[:k].tolist()
-        tokenizer = tokenizer_of(self.model)
+        best, tokenizer = np.argsort(-numbers, kind="stable")[:k].tolist(), tokenizer_of(self.model)
         return [(token, float(numbers[token]), tokenizer.decode([token]) if tokenizer else "") for token in best]
 
     def feeds(self, step: int) -> dict[str, Any]:
@@ -183,9 +183,12 @@ def decode(
     source = load(model)
     loop = Loop(source, state, feeds)
     prompt, mask = prompt_of(source, loop, ids)
-    if stop is not None and not isinstance(stop, Sequence | np.ndarray):
+    if stop is None:
+        end = source.configuration.get("eos_token_id") if isinstance(source, Package) else None
+        stop = [token for token in (end if isinstance(end, list) else [end]) if isinstance(token, int)]
+    if not isinstance(stop, Sequence | np.ndarray):
         raise FeedError(f"stop is {stop!r:.80}, and tokens that end a text are a list.")
-    ends = _ends(source) if stop is None else frozenset(stop)
+    ends = frozenset(stop)
     runner, states = session(source), loop.start(len(prompt))
     tokens, logits, seconds = prompt[:, :0], list[NDArray[np.float32]](), list[float]()
     interruption, work = False, CountedWork(progress, max(steps, 1))
@@ -224,9 +227,7 @@ def last_logits(logits: NDArray[np.float32], mask: NDArray[np.int64], count: int
     return np.asarray(logits[np.arange(len(mask)), last])
 
 
-def _read(
-    loop: Loop, prompt: NDArray[np.int64], mask: NDArray[np.int64], tokens: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _read(loop: Loop, prompt: Longs, mask: Longs, tokens: Longs) -> tuple[Longs, Longs]:
     """Return what the step after some tokens reads, and the mask of all tokens so far."""
     every = np.concatenate([prompt, tokens], axis=1)
     return every[:, -1:] if loop.states and tokens.size else every, mask[:, : every.shape[1]]
@@ -259,12 +260,6 @@ def prompt_of(model: Model, loop: Loop, ids: Any) -> tuple[NDArray[np.int64], ND
         token = int(prompt.max()) if prompt.min() >= 0 else int(prompt.min())
         raise FeedError(f"token {token} is beyond the vocabulary of {model.name}, which has {size:,}.")
     return prompt, mask
-
-
-def _ends(model: Model) -> frozenset[int]:
-    """Return the tokens that end a text, as the configuration says."""
-    end = model.configuration.get("eos_token_id") if isinstance(model, Package) else None
-    return frozenset(token for token in (end if isinstance(end, list) else [end]) if isinstance(token, int))
 
 
 def tokenizer_of(model: Model) -> Any:

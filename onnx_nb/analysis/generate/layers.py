@@ -142,8 +142,7 @@ def rounds_activations(graph: Graph) -> bool:
 
 
 def _window(graph: Graph, node: int) -> int:
-    sizes = (entry.i for entry in graph.nodes[node].attribute if entry.name == "local_window_size")
-    return max(next(sizes, 0), 0)
+    return max(int(attribute(graph.nodes[node], "local_window_size", 0)), 0)
 
 
 def _nodes_between(graph: Graph, stream: int, branch: int) -> frozenset[int]:

@@ -49,10 +49,8 @@ class Graph:
     Graph(2 nodes, 3 values)
     """
 
-    model: Model
     main_count: int
     """Number of nodes in the main graph: ``nodes[i]`` is ``proto.graph.node[i]`` for every smaller ``i``."""
-    node_count: int
     operators: list[tuple[str, str]]
     """The distinct (op_type, domain); the default domain is always ""."""
     op_index: Ints
@@ -64,22 +62,14 @@ class Graph:
     closed_calls: Mapping[int, str]
     """Calls that `opened` had to leave closed, and the reasons."""
     opsets: Mapping[str, int]
-    value_count: int
-    value_subgraph: Ints
-    value_kind: NDArray[np.uint8]
-    in_ptr: Ints
     in_value: Ints
     """Inputs of node ``i``: ``in_value[in_ptr[i]:in_ptr[i + 1]]``; −1 for an optional one left out."""
-    out_ptr: Ints
-    out_value: Ints
     producer: Ints
     """Node that produces each value, or −1."""
-    consumer_ptr: Ints
     consumer_node: Ints
     """Nodes that name a value among their inputs, once each; see also `outer_values`."""
     inputs: Ints
     """Inputs of the main graph without those that have an initializer."""
-    outputs: Ints
     overridable: Ints
     """Initializers that are also graph inputs, so that a caller may override them."""
     order: Ints
@@ -383,9 +373,8 @@ class Graph:
         Random or unknown operators, nodes with bodies and producers of a model output are excluded. If a model has no
         inputs, so that all of it is constant, these are only its Constant nodes.
         """
-        never = ("random", "control")
         good = [
-            operators.facts(op, domain).category not in never
+            operators.facts(op, domain).category not in ("random", "control")
             and operators.schema(op, domain, self.opsets.get(domain, 0)) is not None
             and (op == "Constant" or len(self.inputs) > 0)
             for op, domain in self.operators

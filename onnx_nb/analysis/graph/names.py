@@ -103,8 +103,7 @@ class Names:
         inputs = Spans.of(info.name for info in place.graph.input)
         outputs = Spans.of(info.name for info in place.graph.output)
         products = self._table.outputs[: self._out_ptr[place.stop]]
-        read = self._table.inputs[: self._in_ptr[place.stop]]
-        parts = (inputs, weights, products, read, outputs)
+        parts = (inputs, weights, products, self._table.inputs[: self._in_ptr[place.stop]], outputs)
         every = Spans.joined(parts)
         number, first = every.numbered()
         ends = np.cumsum([len(part) for part in parts])
@@ -181,8 +180,7 @@ class Names:
             return -1
         value, parent = now.get(name), self._parents[-1]
         while value is None and parent >= 0:
-            value = self.scopes[parent].get(name)
-            parent = self._parents[parent]
+            value, parent = self.scopes[parent].get(name), self._parents[parent]
         if value is None:
             value = first.get(name)  # defined further down the file: the graph is unsorted
         if value is None:
@@ -256,8 +254,7 @@ class NodeTable(NamedTuple):
         keys = [divmod(code, len(texts[1])) for code in pair.tolist()]
         operators = [(texts[0][op], canonical(texts[1][domain])) for op, domain in keys]
         # Protobuf writes fields in order of their numbers, so a node's attributes are one span.
-        attributes = single(_ATTRIBUTE, start)
-        return cls(*repeated(_INPUT), *repeated(_OUTPUT), single(_NAME), operators, op_index, attributes)
+        return cls(*repeated(_INPUT), *repeated(_OUTPUT), single(_NAME), operators, op_index, single(_ATTRIBUTE, start))
 
     def rows_of(self, operators: Collection[tuple[str, str]]) -> list[int]:
         """Return the nodes of some operators."""

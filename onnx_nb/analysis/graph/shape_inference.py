@@ -38,6 +38,7 @@ from onnx_nb.analysis.graph.types import (
     is_static,
     unwrapped,
 )
+from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.functions import canonical, fatal
 from onnx_nb.analysis.model.model import label_of, read_tensor
 from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, dimensions_text, fits, input_types, listed
@@ -144,9 +145,7 @@ class TypeWalk:
         self._out, self._out_ptr = graph.out_value.tolist(), graph.out_ptr.tolist()
         self._op = graph.op_index.tolist()
         self._special = [
-            op == "Constant"
-            or domain == "ai.onnx.ml"
-            or operators.may_hold_graphs(op, domain, graph.opsets.get(domain, 0))
+            tensors.may_hold(op, domain) or operators.may_hold_graphs(op, domain, graph.opsets.get(domain, 0))
             for op, domain in graph.operators
         ]
         self._depth = self._steps = 0
@@ -218,9 +217,9 @@ class TypeWalk:
                 if self._nodes is None or subgraph or node in self._nodes:
                     self._steps += 1
                     self._step(node)
-        elif self._problem is None:
+        else:
             message = f"types are not inferred in subgraphs that are nested more than {DEPTH} deep"
-            self._problem = Problem("inference", message, self._graph.subgraphs[subgraph].owner_node)
+            self._problem = self._problem or Problem("inference", message, self._graph.subgraphs[subgraph].owner_node)
         self._depth -= 1
 
     def _step(self, node: int) -> None:
@@ -293,9 +292,8 @@ class TypeWalk:
         tensor = self._graph.weight(value)
         if not isinstance(tensor, TensorProto) or not is_small(self._types[kind]):
             return _NO_VALUE
-        name = self._graph.value_names[value]
         try:
-            return self._value(read_tensor(self._graph.model, tensor, name))
+            return self._value(read_tensor(self._graph.model, tensor, self._graph.value_names[value]))
         except OnnxNbError:
             # damaged, or its file is missing: the shapes that depend on it stay unknown, and are reported so
             return _NO_VALUE
@@ -357,8 +355,13 @@ class TypeWalk:
             results = []
         pairs = list(zip([*results, *[_NOTHING] * len(declarations)], declarations, strict=False))
         is_settled = all(self._types[kind].size is not None for kind, other in pairs if other >= 0)
-        for name, kind, other in zip(proto.output, *zip(*pairs, strict=True), strict=True) if pairs else ():
-            self._check_declaration(node, plain_text(name), kind, other)
+        for name, (kind, other) in zip(map(plain_text, proto.output), pairs, strict=True):
+            one, two = self._types[kind], self._types[max(other, _NOTHING)]
+            if one.elem_type and two.elem_type and one.elem_type != two.elem_type:
+                label = self._graph.node_label(node)
+                message = f"{label} makes {quoted(name)} as {one.dtype}, and the model declares it as "
+                message += f"{two.dtype}, which onnxruntime refuses: drop it from graph.value_info or correct it"
+                self._problem = self._problem or Problem("inference", message, node)
         outputs = tuple(self._merged(kind, other) if other >= 0 else _LEFT_OUT for kind, other in pairs)
         case = replace(case, outputs=tuple(self._types[kind] if kind >= 0 else None for kind in outputs))
         nothing = (_NO_VALUE,) * len(declarations)
@@ -431,17 +434,9 @@ class TypeWalk:
         return numbers[:1] * len(numbers) if op == "Dropout" and version < 10 else numbers
 
     def _refused(self, node: int, reason: str) -> None:
-        if self._problem is None and node >= 0:
-            label = self._graph.node_label(node)
-            message = f"onnx cannot infer the types of {label}: {shortened(reason, 200)}"
-            self._problem = Problem("inference", message, node)
-
-    def _check_declaration(self, node: int, name: str, inference: int, declaration: int) -> None:
-        one, other = self._types[inference], self._types[max(declaration, _NOTHING)]
-        if self._problem is None and one.elem_type and other.elem_type and one.elem_type != other.elem_type:
-            message = f"{self._graph.node_label(node)} makes {quoted(name)} as {one.dtype}, and the model declares it "
-            message += f"as {other.dtype}, which onnxruntime refuses: drop it from graph.value_info or correct it"
-            self._problem = Problem("inference", message, node)
+        if node >= 0:
+            message = f"onnx cannot infer the types of {self._graph.node_label(node)}: {shortened(reason, 200)}"
+            self._problem = self._problem or Problem("inference", message, node)
 
     def _call(self, node: int, subgraph: int) -> list[int]:
         """Walk through a call of a local function, whose nodes read the caller's values."""
@@ -533,8 +528,7 @@ class TypeWalk:
             if before and len(body.inputs) > 1:
                 self._value_of[int(body.inputs[1])] = self._value(np.asarray(True))  # noqa: FBT003
             self._walk(subgraph)
-            kinds = self._types_of(body.outputs[offset:])
-            wider = [self._either(*pair) for pair in zip(states, kinds, strict=False)]
+            wider = [self._either(*pair) for pair in zip(states, self._types_of(body.outputs[offset:]), strict=False)]
             if wider == states:
                 break
             states = wider + states[len(wider) :]
@@ -558,8 +552,7 @@ class TypeWalk:
         if facts.infer or is_alike:
             op, _, places = facts.infer.partition(":")
             return self._like(case, op or "Identity", tuple(map(int, (places or "0").split(","))))
-        shape = contrib_shape(case)
-        first = case.inputs[0] if case.inputs else None
+        shape, first = contrib_shape(case), case.inputs[0] if case.inputs else None
         if shape is None or first is None:
             return []
         # integers with a scale are dequantized, unless the output has one
@@ -631,10 +624,7 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
 
 
 def bound(graph: Graph, shapes: Mapping[str, Any], *, partial: bool = False) -> Sizes:
-    """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them.
-
-    If ``partial``, a shape may have None where a dimension stays as it is.
-    """
+    """Return the sizes of symbols and shapes of inputs that ``shapes=`` asks for; if ``partial``, None changes none."""
     kinds = input_types(graph.model)
     names = [graph.value_names[value] for value in graph.inputs.tolist()]
     shapes_ = {name: dimensions(unwrapped(kinds[name])) for name in names}

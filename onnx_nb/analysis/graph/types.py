@@ -242,12 +242,8 @@ def may_divide(divisor: NDArray[Any] | None) -> bool:
 
 
 def computed(case: Case) -> list[NDArray[Any]] | None:
-    """Compute the outputs of a node if all its inputs are known and everything is small; None if not.
-
-    Broken nodes raise any of `shape_inference.BROKEN`.
-    """
-    op = plain_text(case.node.op_type)
-    outputs = [kind for kind in case.outputs if kind is not None]
+    """Compute small outputs of a node whose inputs are known; None if not. Broken nodes raise any of `BROKEN`."""
+    op, outputs = plain_text(case.node.op_type), [kind for kind in case.outputs if kind is not None]
     if case.domain or not outputs or len(outputs) < len(case.outputs) or (op != "Split" and len(outputs) > 1):
         return None
     shape = case.inputs[0].shape if case.inputs and case.inputs[0] is not None else None
@@ -256,16 +252,21 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
         return [np.asarray(part, np.int64)] if is_static(part) else None
     if op == "Size" and is_static(shape) and math.prod(shape) < 2**63:
         return [np.asarray(math.prod(shape), np.int64)]
-    if op == "Range" and not _is_short(case.values):
-        return None
+    if op == "Range":  # onnx's inference counts its elements in integers that may overflow
+        start, limit, delta = (math.nan if n is None or n.size != 1 else float(n.item()) for n in case.values[:3])
+        if not abs(limit - start) <= INTEGERS * abs(delta):
+            return None
     unread = any(kind is not None and value is None for kind, value in zip(case.inputs, case.values, strict=True))
     elsewhere = any(attribute_.t.data_location == onnx.TensorProto.EXTERNAL for attribute_ in case.node.attribute)
     if "sizes" not in operators.facts(op).traits or unread or elsewhere or not all(map(is_small, outputs)):
         return None
     if op in ("Div", "Mod") and not may_divide(case.values[-1]):
         return None
-    if op == "GatherElements" and not _may_gather(case):
-        return None
+    if op == "GatherElements":  # to indices outside of an axis onnx's reference adds its size, without end
+        data, indices = case.values
+        size = 0 if data is None else data.shape[attribute(case.node, "axis", 0)]
+        if indices is None or not ((indices >= -size) & (indices < size)).all():
+            return None
     if all(kind.dtype != "string" for kind in outputs):
         results = _computed_directly(case, op)
         if results is not None:
@@ -284,21 +285,11 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
     return [np.asarray(array) for array in results] if len(results) == len(outputs) else None
 
 
-def _may_gather(case: Case) -> bool:
-    """Return whether indices are inside an axis: onnx's reference adds its size to others, without end."""
-    data, indices = case.values
-    size = 0 if data is None else data.shape[attribute(case.node, "axis", 0)]
-    return indices is not None and bool(((indices >= -size) & (indices < size)).all())
-
-
 _SAME_IN_NUMPY = {"Add": np.add, "And": np.logical_and, "Equal": np.equal, "Mul": np.multiply, "Sub": np.subtract}
 
 
 def _computed_directly(case: Case, op: str) -> Any:
-    """Compute the operators in most shapes, so that onnx's reference is not imported to show a model; None for others.
-
-    They are small integers, or constants.
-    """
+    """Compute constants and small integers as most shapes need them, without onnx's slow reference; else None."""
     node, values = case.node, case.values
     if op == "Constant":
         tensor = attribute(node, "value")
@@ -321,24 +312,13 @@ def _computed_directly(case: Case, op: str) -> Any:
         if axes is not None:
             return (np.squeeze if op == "Squeeze" else np.expand_dims)(arrays[0], tuple(axes))
     if op == "Slice" and 3 <= len(arrays) <= 5:
-        return _sliced(*arrays)
+        data, starts, *others = arrays
+        usual = (np.arange(len(starts)), np.ones(len(starts), np.int64))[len(others) - 1 :]  # axes and steps
+        parts = [slice(None)] * data.ndim
+        for start, end, axis, step in zip(*(column.tolist() for column in (starts, *others, *usual)), strict=True):
+            parts[axis] = slice(start, end, step)
+        return data[tuple(parts)]
     return None
-
-
-def _sliced(data: NDArray[Any], *columns: NDArray[Any]) -> NDArray[Any]:
-    """Return a slice of an array by starts, ends, and perhaps axes and steps."""
-    count = len(columns[0])
-    usual = (np.arange(count), np.ones(count, np.int64))[len(columns) - 2 :]
-    parts = [slice(None)] * data.ndim
-    for start, end, axis, step in zip(*(column.tolist() for column in (*columns, *usual)), strict=True):
-        parts[axis] = slice(start, end, step)
-    return data[tuple(parts)]
-
-
-def _is_short(limits: Sequence[NDArray[Any] | None]) -> bool:
-    """Return whether a Range has few elements; onnx's inference counts them in integers that may overflow."""
-    start, limit, delta = (math.nan if n is None or n.size != 1 else float(n.item()) for n in limits[:3])
-    return abs(limit - start) <= INTEGERS * abs(delta)
 
 
 def broadcast(*shapes: Dims) -> Dims | None:

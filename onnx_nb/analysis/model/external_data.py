@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import onnx
 from google.protobuf.message import EncodeError
-from onnx import ModelProto, TensorProto
+from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError
@@ -247,7 +247,14 @@ def accepted(
     check_nodes(model.proto, label_of(model))
     try:
         proto = copy.deepcopy(model.proto)
-        _free_negative_dimensions(proto)
+        # some exporters write free dimensions as −1: onnx's inference of a Slice of one ends the process
+        nodes = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
+        graphs = (proto.graph, *(body for node in all_nodes(nodes) for _, body in graphs_of(node)))
+        fields = [field for graph in graphs for field in (graph.input, graph.output, graph.value_info)]
+        fields += [function.value_info for function in proto.functions]
+        for dim in (dim for info in itertools.chain(*fields) for dim in info.type.tensor_type.shape.dim):
+            if dim.dim_value < 0:
+                dim.Clear()
         for tensor, place in placed(proto):
             if tensor.data_location != TensorProto.EXTERNAL:
                 continue
@@ -301,14 +308,3 @@ def _refused(path: Path, *, full: bool) -> str:
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         return str(error)
     return ""
-
-
-def _free_negative_dimensions(proto: ModelProto) -> None:
-    """Free dimensions that some exporters write as −1: onnx's inference of a Slice of one ends the process."""
-    nodes = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
-    graphs = (proto.graph, *(body for node in all_nodes(nodes) for _, body in graphs_of(node)))
-    infos_ = [info for graph in graphs for infos in (graph.input, graph.output, graph.value_info) for info in infos]
-    for info in itertools.chain(infos_, *(function.value_info for function in proto.functions)):
-        for dim in info.type.tensor_type.shape.dim:
-            if dim.dim_value < 0:
-                dim.Clear()

@@ -42,6 +42,7 @@ from onnx_nb.analysis.model.storage import (
     File,
     MemorySource,
     Source,
+    Sources,
     Storage,
     embed,
     file_names,
@@ -127,7 +128,9 @@ def load(
     if isinstance(source, str | os.PathLike):
         return _from_file(os.fspath(source), folder)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _from_bytes(bytes(source), folder)
+        content, location, title = bytes(source), f"{MEMORY}/bytes", "the given bytes"
+        proto = _parsed(wire.scan(content, location=location, name=title), title)
+        return _unnamed(proto, {location: MemorySource(content, len(content), title)}, folder)
     if isinstance(source, ModelProto):
         return _from_proto(source, folder)
     if ir is not None and isinstance(inner, ir.Model):
@@ -199,8 +202,7 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> load(onnx.parser.parse_model(text)).inputs
         (ValueInfo(name='x', dtype='float32', shape=('n', 3)),)
         """
-        infos = map(value_info, self.proto.graph.input)
-        return tuple(info for info in infos if info.name not in self.initializers)
+        return tuple(info for info in map(value_info, self.proto.graph.input) if info.name not in self.initializers)
 
     @property
     def outputs(self) -> tuple[ValueInfo, ...]:
@@ -278,9 +280,20 @@ class Model(Displayed, panel="graph.ModelView"):
         array([0., 1., 2.])
         """
         weight = cached(self, TensorProto, lambda: all_weights(self.proto)).get(name)
-        if weight is None:
-            raise self._no_weight(name)
-        return read_tensor(self, weight, name)
+        if weight is not None:
+            return read_tensor(self, weight, name)
+        what = f"tensor {quoted(name)} of {label_of(self)} is not a weight"
+        for node in self.proto.graph.node:
+            if name in node.output:
+                maker = f"{plain_text(node.op_type)} {quoted(plain_text(node.name))}".removesuffix(" ''")
+                advice = "model.tensor_names() lists the weights."
+                raise OnnxNbError(f"{what}: {maker} computes it at run time.", advice=advice)
+        if any(name == value.name for value in self.proto.graph.input):
+            raise OnnxNbError(f"{what}: it is an input of the model.")
+        near = closest(name, weights_of(self))
+        pattern = repr(f"{near[0][:12]}*") if near else ""
+        advice = f"{closest_text(name, weights_of(self))} List them with model.tensor_names({pattern}).".strip()
+        raise OnnxNbError(f"tensor {quoted(name)} is not in {label_of(self)}.", advice=advice)
 
     @known_arguments
     def save(
@@ -366,20 +379,6 @@ class Model(Displayed, panel="graph.ModelView"):
         structure_bytes: int = self.proto.ByteSize()
         return structure_bytes + sum(extent.nbytes + 32 for extent in extents)
 
-    def _no_weight(self, name: str) -> OnnxNbError:
-        for node in self.proto.graph.node:
-            if name in node.output:
-                maker = f"{plain_text(node.op_type)} {quoted(plain_text(node.name))}".removesuffix(" ''")
-                message = f"tensor {quoted(name)} of {label_of(self)} is not a weight: {maker} computes it at run time."
-                return OnnxNbError(message, advice="model.tensor_names() lists the weights.")
-        if any(name == value.name for value in self.proto.graph.input):
-            message = f"tensor {quoted(name)} of {label_of(self)} is not a weight: it is an input of the model."
-            return OnnxNbError(message)
-        near = closest(name, weights_of(self))
-        pattern = repr(f"{near[0][:12]}*") if near else ""
-        advice = f"{closest_text(name, weights_of(self))} List them with model.tensor_names({pattern}).".strip()
-        return OnnxNbError(f"tensor {quoted(name)} is not in {label_of(self)}.", advice=advice)
-
 
 class _Internals:
     """State of a Model that only the package uses."""
@@ -428,12 +427,10 @@ def cached(model: Model, key: object, make: Callable[[], T]) -> T:
     return value
 
 
-def with_proto(
-    model: Model, proto: ModelProto, name: str | None = None, sources: Mapping[str, Source] | None = None
-) -> Model:
+def with_proto(model: Model, proto: ModelProto, name: str = "", sources: Sources | None = None) -> Model:
     """Return a model derived from another one, with its weights in the same places."""
     storage = storage_of(model).like(sources) if sources else storage_of(model)
-    return Model(proto, name=model.name if name is None else name, storage=storage)
+    return Model(proto, name=name or model.name, storage=storage)
 
 
 def read_tensor(model: Model, weight: WeightProto, name: str) -> NDArray[Any]:
@@ -504,8 +501,7 @@ def _from_file(name: str, folder: Path | None) -> Model:
     file = File(path, ModelFileError, what=label, permanent=True)
     # onnxruntime can look the file up by its own name, unless the data is elsewhere or the name is not UTF-8.
     usable = folder is None and path.name.isprintable() and len(PureWindowsPath(path.name).parts) == 1
-    location = path.name if usable else f"{MEMORY}/file"
-    title = path_text(path.name)
+    location, title = path.name if usable else f"{MEMORY}/file", path_text(path.name)
     try:
         with path.open("rb", buffering=0) as stream:
             content = wire.scan(cast("Any", stream), location=location, name=title)
@@ -513,14 +509,6 @@ def _from_file(name: str, folder: Path | None) -> Model:
         raise ModelFileError(f"{label} cannot be read: {error.strerror or error}.") from error
     storage = Storage({location: file}, folder=folder or path.parent, path=path)
     return Model(_parsed(content, title), name=title, path=path, storage=storage)
-
-
-def _from_bytes(data: bytes, folder: Path | None) -> Model:
-    """Read a serialized model; its weights stay in ``data``."""
-    location = f"{MEMORY}/bytes"
-    proto = _parsed(wire.scan(data, location=location, name="the given bytes"), "the given bytes")
-    source = MemorySource(data, len(data), "the given bytes")
-    return _unnamed(proto, Storage({location: source}, folder=folder))
 
 
 def _from_proto(source: ModelProto, folder: Path | None) -> Model:
@@ -542,7 +530,7 @@ def _from_proto(source: ModelProto, folder: Path | None) -> Model:
         location = f"{MEMORY}/{len(sources)}"
         refer(target, location, 0, nbytes)
         sources[location] = MemorySource(tensor, nbytes, "the given ModelProto")
-    return _unnamed(proto, Storage(sources, folder=folder))
+    return _unnamed(proto, sources, folder)
 
 
 def _from_ir(source: onnx_ir.Model, folder: Path | None) -> Model:
@@ -554,36 +542,27 @@ def _from_ir(source: onnx_ir.Model, folder: Path | None) -> Model:
     sources: dict[str, Source] = {}
     values: dict[str, Any] = {}
     for name, value in source.graph.initializers.items():
-        tensor = value.const_value
+        tensor: Any = value.const_value
         if tensor is None:
             raise ModelFileError(f"initializer {quoted(name)} of the given onnx_ir.Model has no value.")
-        if isinstance(tensor, ir.ExternalTensor) and folder is None:
-            folder = Path(tensor.base_dir).absolute()
-        values[name] = _StandIn(value, const_value=_ir_tensor(name, tensor, folder, sources))
+        place = Path(tensor.base_dir).absolute() if isinstance(tensor, ir.ExternalTensor) else None
+        folder = folder or place
+        if place is None and (tensor.dtype == ir.DataType.STRING or tensor.nbytes < wire.THRESHOLD):
+            # Serializing sets the tensor's name: let it set that of a stand-in.
+            tensor = tensor if tensor.name == name else _StandIn(tensor, name=name)
+        elif place is None or place != folder:
+            location = f"{MEMORY}/{len(sources)}"
+            sources[location] = MemorySource(tensor, tensor.nbytes, "the given onnx_ir.Model")
+            notes = {"doc_string": tensor.doc_string, "metadata_props": dict(tensor.metadata_props) or None}
+            shape = ir.Shape(tensor.shape.numpy())
+            tensor = ir.ExternalTensor(location, 0, tensor.nbytes, tensor.dtype, shape=shape, name=name, **notes)
+        values[name] = _StandIn(value, const_value=tensor)
     stand_in = _StandIn(source, graph=_StandIn(source.graph, initializers=values))
     try:
         proto = ir.serde.serialize_model(cast("Any", stand_in))
     except Exception as error:
         raise ModelFileError(f"the given onnx_ir.Model cannot be serialized: {error}") from error
-    return _unnamed(proto, Storage(sources, folder=folder))
-
-
-def _ir_tensor(
-    name: str, tensor: onnx_ir.TensorProtocol, folder: Path | None, sources: dict[str, Source]
-) -> onnx_ir.TensorProtocol | _StandIn:
-    import onnx_ir as ir
-
-    external = isinstance(tensor, ir.ExternalTensor)
-    if isinstance(tensor, ir.ExternalTensor) and Path(tensor.base_dir).absolute() == folder:
-        return tensor
-    if tensor.dtype == ir.DataType.STRING or (tensor.nbytes < wire.THRESHOLD and not external):
-        # Serializing sets the tensor's name: let it set that of a stand-in.
-        return tensor if tensor.name == name else _StandIn(tensor, name=name)
-    location = f"{MEMORY}/{len(sources)}"
-    sources[location] = MemorySource(tensor, tensor.nbytes, "the given onnx_ir.Model")
-    notes: dict[str, Any] = {"doc_string": tensor.doc_string, "metadata_props": dict(tensor.metadata_props) or None}
-    shape = ir.Shape(tensor.shape.numpy())
-    return ir.ExternalTensor(location, 0, tensor.nbytes, tensor.dtype, shape=shape, name=name, **notes)
+    return _unnamed(proto, sources, folder)
 
 
 class _StandIn:
@@ -616,6 +595,6 @@ def _unreadable(error: DecodeError, name: str) -> ModelFileError:
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
-def _unnamed(proto: ModelProto, storage: Storage) -> Model:
+def _unnamed(proto: ModelProto, sources: Sources, folder: Path | None) -> Model:
     """Return a model from memory, named after its graph."""
-    return Model(proto, name=plain_text(proto.graph.name) or "model", storage=storage)
+    return Model(proto, name=plain_text(proto.graph.name) or "model", storage=Storage(sources, folder=folder))

@@ -159,8 +159,7 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
 def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]]:
     """Return the weights of each file, and set their offsets."""
     if layout.per_tensor:
-        names = _file_names(weights, layout)
-        return {name: [weight] for name, weight in zip(names, weights, strict=True)}
+        return {name: [weight] for name, weight in zip(_file_names(weights, layout), weights, strict=True)}
     shards: list[list[_Stored]] = []
     position = 0
     for weight in weights:
@@ -377,8 +376,7 @@ def python_command(program: str, *arguments: str) -> list[str]:
     path = [folder for folder in sys.path if Path(folder).resolve() != here]
     # A file in the working folder may have the name of a module that Python or a package imports: it comes last.
     path += [str(here)] * (len(path) < len(sys.path))
-    setup = json.dumps([path, os.getpid()])
-    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD + program, setup, *arguments]
+    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD + program, json.dumps([path, os.getpid()]), *arguments]
 
 
 def ending(code: int) -> str:
@@ -392,10 +390,7 @@ _TEMPORARY: Final = f".onnx_nb-{zlib.crc32(platform.node().encode()):08x}-{{}}.t
 
 
 def _locked(folder: Path) -> int | None:
-    """Return the descriptor of a folder, locked until it is closed; ``None`` where folders cannot be locked.
-
-    Raises `BlockingIOError` if another process holds the lock.
-    """
+    """Return the descriptor of a folder that it locks, None where none can be; raise `BlockingIOError` if it was."""
     if sys.platform == "win32":
         # the system removes such a file when its process ends
         with suppress(FileExistsError):

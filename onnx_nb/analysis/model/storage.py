@@ -37,9 +37,7 @@ MEMORY: Final = "onnx_nb.memory"
 class Storage:
     """Finds the bytes of a model's weights."""
 
-    def __init__(
-        self, sources: Mapping[str, Source] | None = None, *, folder: Path | None = None, path: Path | None = None
-    ) -> None:
+    def __init__(self, sources: Sources | None = None, *, folder: Path | None = None, path: Path | None = None) -> None:
         self.folder: Final = folder
         self._path = path
         self._sources: dict[str, Source] = dict(sources or {})
@@ -128,8 +126,7 @@ class Storage:
                 roots.append(self._path.resolve().parent)
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-                reason = error.strerror or type(error).__name__
-                message = f"{place}, which cannot be used: {reason}."
+                message = f"{place}, which cannot be used: {error.strerror or type(error).__name__}."
                 advice = "See that the file is there and that you may read it."
                 raise ExternalDataError(message, advice=advice) from None
             hint = closest_text(location, file_names(self.folder))
@@ -142,7 +139,7 @@ class Storage:
             raise UnsafeLocationError(message, advice=advice)
         return path
 
-    def like(self, more: Mapping[str, Source], folder: Path | None = None, **options: Any) -> Storage:
+    def like(self, more: Sources, folder: Path | None = None, **options: Any) -> Storage:
         """Return a storage with the contents of further locations, perhaps for files in another folder."""
         sources = {key: source for key, source in self._sources.items() if source.permanent or folder is None}
         other = Storage({**sources, **more}, folder=folder or self.folder, path=self._path)
@@ -231,8 +228,7 @@ class Claim:
         span = self.span
         if span is not None and span[1] > source.nbytes:
             message = f"{self.what} is at bytes {span[0]} to {span[1]} of {quoted(source.label)}"
-            advice = "Get the whole file again."
-            yield ExternalDataError(f"{message}, which has only {source.nbytes}.", advice=advice)
+            yield ExternalDataError(f"{message}, which has only {source.nbytes}.", advice="Get the whole file again.")
 
 
 class MissingFileError(ExternalDataError):
@@ -386,6 +382,8 @@ class MemorySource:
 
 Source: TypeAlias = File | MemorySource
 """A container of bytes of weights."""
+Sources: TypeAlias = Mapping[str, Source]
+"""Containers by the locations that tensors name."""
 
 KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
 """Keys of external data that the ONNX specification defines; onnxruntime rejects others."""

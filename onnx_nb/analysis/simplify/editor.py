@@ -12,7 +12,7 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import onnx
 from onnx import TensorProto
@@ -22,6 +22,8 @@ from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Constant, KnownGraph, NodeIds, Op, tensor_kind
 
+Attributes: TypeAlias = Mapping[str, Any] | None
+"""Attributes of a new node; those that are None are left out."""
 NEAR_AT_MOST: Final = 64
 """Maximum number of readers of a value up to which they are visited again when a node at it changes."""
 
@@ -224,8 +226,7 @@ class Editor(KnownGraph):
         """Make all readers of a value read another one."""
         for op in self.uses(old):
             op.inputs[:] = [new if value == old else value for value in op.inputs]
-            times = self.readers[old].pop(op.number)
-            self.readers[new][op.number] = self.readers[new].get(op.number, 0) + times
+            self.readers[new][op.number] = self.readers[new].get(op.number, 0) + self.readers[old].pop(op.number)
             self._change.rewired[op.number] = None
             self._changed(op)
 
@@ -268,7 +269,7 @@ class Editor(KnownGraph):
         op_type: str,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Attributes = None,
         *,
         name: str | None = None,
         before: bool = False,
@@ -301,17 +302,10 @@ class Editor(KnownGraph):
         return new
 
     def replace(
-        self,
-        olds: Sequence[Op],
-        op_type: str,
-        inputs: Sequence[int],
-        attributes: Mapping[str, Any] | None = None,
-        *,
-        outputs: Sequence[int] | None = None,
-        **options: Any,
+        self, olds: Sequence[Op], op_type: str, inputs: Sequence[int], attributes: Attributes = None, **options: Any
     ) -> None:
         """Replace nodes by one that produces the outputs of the last, as `add`; unused ones are removed."""
-        op_ = self.add(olds, op_type, inputs, olds[-1].outputs if outputs is None else outputs, attributes, **options)
+        op_ = self.add(olds, op_type, inputs, attributes=attributes, **{"outputs": olds[-1].outputs, **options})
         for op in olds:
             self._drop_if_useless(op)
         for value in op_.outputs:

@@ -365,9 +365,7 @@ class KnownGraph:
         """Return the constants that need a node because they are outputs of a subgraph."""
         return [v for v in self.subgraph_outputs[subgraph] if v in self.constant_ids and self.producer[v] < 0]
 
-    def _write_graph(
-        self, target: GraphProto, subgraph: int, orders: Sequence[Sequence[Op]]
-    ) -> list[tuple[GraphProto, int]]:
+    def _write_graph(self, target: GraphProto, subgraph: int, orders: list[list[Op]]) -> list[tuple[GraphProto, int]]:
         """Write a subgraph, and return those in it that are still to be written."""
         inside: list[tuple[GraphProto, int]] = []
         source, ops = self.graph.subgraphs[subgraph], orders[subgraph]

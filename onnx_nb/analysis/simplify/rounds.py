@@ -150,8 +150,7 @@ class Rounds:
         for number in range(ROUNDS):
             self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
             graph, count = Graph.of(model), len(net.changes)
-            types = infer(graph) if self.infer else TypeWalk(graph, graph.declared).run(())
-            net.learn(types, ids if count else None)
+            net.learn(infer(graph) if self.infer else TypeWalk(graph, graph.declared).run(()), ids if count else None)
             left = self._round(net, rules, first=number == 0)
             if len(net.changes) == count:
                 break

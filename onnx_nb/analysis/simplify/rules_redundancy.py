@@ -185,8 +185,7 @@ def _is_never_negative_zero(net: Editor, value: int) -> bool:
 @_rule("eliminate_nop_monotone_argmax", "ArgMax")
 def _nop_monotone_argmax(net: Editor, op: Op) -> str | None:
     """Remove a monotone function before ArgMax."""
-    before = net.before(op, 0, "Softmax", "LogSoftmax")
-    shape = net.shape(op.inputs[0])
+    before, shape = net.before(op, 0, "Softmax", "LogSoftmax"), net.shape(op.inputs[0])
     if before is None or not shape or net.opset < 13:
         return None
     if before.attribute("axis", -1) % len(shape) != op.attribute("axis", 0) % len(shape):
@@ -214,9 +213,7 @@ def _known_sizes(net: Editor, op: Op) -> str | None:
     shape = net.shape(result)
     if net.dtype(result) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.output_count[result]:
         return None
-    if not net.may_be_constant(result):
-        return None
-    sizes = symbolic_dims.elements(net, result)
+    sizes = symbolic_dims.elements(net, result) if net.may_be_constant(result) else None
     if sizes is None or not all(isinstance(size, int) for size in sizes):
         return None
     array = np.asarray(sizes, np.int64)
@@ -227,14 +224,12 @@ def _known_sizes(net: Editor, op: Op) -> str | None:
 @_rule("fold_reshape", "Reshape")
 def _partly_known(net: Editor, op: Op) -> str | None:
     """Make the shape of a Reshape constant where it keeps a dimension or infers one."""
-    sizes = symbolic_dims.elements(net, op.inputs[1])
-    data = symbolic_dims.sizes(net, op.inputs[0]) or ()
-    if op.inputs[1] in net.constants or op.attribute("allowzero", 0) or sizes is None:
-        return None
-    if not net.may_be_constant(op.inputs[1]):
+    data, shape = op.inputs[:2]
+    sizes, former = symbolic_dims.elements(net, shape), symbolic_dims.sizes(net, data) or ()
+    if sizes is None or shape in net.constants or op.attribute("allowzero", 0) or not net.may_be_constant(shape):
         return None
     target = [size if isinstance(size, int) else -1 for size in sizes]
-    for place, (size, before) in enumerate(zip(sizes, data, strict=False)):
+    for place, (size, before) in enumerate(zip(sizes, former, strict=False)):
         if size == before and not isinstance(size, int):
             target[place] = 0
     # if a dimension that is kept is 0, as for an empty batch, another size cannot be inferred

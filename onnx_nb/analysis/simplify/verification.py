@@ -38,8 +38,14 @@ NOISE: Final = 4
 FAR_SHARE: Final = 1 / 8
 """Share of an output's values that rounding may move beyond the tolerances."""
 
-Translation: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
+Translation: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """Feeds of the result → feeds of the reference, or outputs of the reference → outputs of the result."""
+Ways: TypeAlias = tuple[Translation, Translation]
+"""Of feeds, and of outputs."""
+Runs: TypeAlias = list[tuple[dict[str, Any], dict[str, Any]]]
+"""Feeds, each with the outputs of the reference."""
+Limits: TypeAlias = tuple[float, float]
+"""Relative and absolute tolerance."""
 Verdict = Literal["verified", "wrong", "unchecked"]
 """Unchecked: no check was requested, the original does not run, or all of its outputs are random."""
 
@@ -48,19 +54,11 @@ class Verification:
     """Runs a model and the one made of it, both as written, on feeds generated for the inputs of ``fed``."""
 
     def __init__(
-        self,
-        reference: Model,
-        result: Model,
-        fed: Model,
-        rtol: float = RTOL,
-        atol: float = ATOL,
-        *,
-        feeds_to: Translation = dict,
-        outputs_to: Translation = dict,
+        self, reference: Model, result: Model, fed: Model, *, limits: Limits = (RTOL, ATOL), ways: Ways = (dict, dict)
     ) -> None:
         self.reference, self.result, self.fed = reference, result, fed
-        self.rtol, self.atol = rtol, atol
-        self._feeds_to, self._outputs_to = feeds_to, outputs_to
+        self.rtol, self.atol = limits
+        self._feeds_to, self._outputs_to = ways
         self.verdict: Verdict = "wrong"
         self.said = ""
         self.differences: dict[str, ErrorStats] = {}
@@ -106,7 +104,7 @@ class Verification:
             self._judge(references, tolerances)
         self._conclude(len(references[0][1]))
 
-    def _expected(self, count: int, feeds: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def _expected(self, count: int, feeds: Any) -> Runs:
         """Return feeds, each with the outputs of the original."""
         session_ = session.create(self.reference, optimize=False)
         open_ = self.fed if self.fed is self.result else self.reference
@@ -144,9 +142,7 @@ class Verification:
             self._random = {name for name, value in outputs.items() if not _equal(value, again[name])}
         return runs
 
-    def _compare_runs(
-        self, references: list[tuple[Any, Any]], tolerances: dict[str, tuple[float, float]], *, own: bool = False
-    ) -> None:
+    def _compare_runs(self, references: Runs, tolerances: dict[str, Limits], *, own: bool = False) -> None:
         """Compare with the outputs of the reference; ``own``: those that itself gives when it is optimized."""
         feeds_to, outputs_to = (self._feeds_to, self._outputs_to) if own else (dict, dict)
         session_ = session.create(self.result, optimize=own)
@@ -158,10 +154,10 @@ class Verification:
             for name in (outputs.keys() & outputs_.keys()) - self._random:
                 self._compare(name, outputs[name], outputs_[name], number, tolerances[name])
 
-    def _judge(self, references: list[tuple[Any, Any]], tolerances: dict[str, tuple[float, float]]) -> None:
+    def _judge(self, references: Runs, tolerances: dict[str, Limits]) -> None:
         """Tell rounding from errors: onnxruntime's own optimization of the original must move the output as far."""
-        ways = {"feeds_to": self._feeds_to, "outputs_to": self._outputs_to}
-        own = Verification(self.reference, self.reference, self.fed, self.rtol, self.atol, **ways)
+        ways = self._feeds_to, self._outputs_to
+        own = Verification(self.reference, self.reference, self.fed, limits=(self.rtol, self.atol), ways=ways)
         with contextlib.suppress(OnnxNbError):  # without this yardstick the tolerances decide
             own._compare_runs(references, tolerances, own=True)
         for name, what in self._far.items():
@@ -176,7 +172,7 @@ class Verification:
             else:
                 self.wrong.setdefault(name, what + distance)
 
-    def _compare(self, name: str, reference: Any, result: Any, number: int, tolerances: tuple[float, float]) -> None:
+    def _compare(self, name: str, reference: Any, result: Any, number: int, tolerances: Limits) -> None:
         if isinstance(reference, list) and isinstance(result, list) and len(reference) == len(result):
             for one, other in zip(reference, result, strict=True):
                 self._compare(name, one, other, number, tolerances)

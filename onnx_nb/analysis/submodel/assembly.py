@@ -147,11 +147,7 @@ def tensor_type(tensor: TensorProto | onnx.SparseTensorProto) -> TypeProto:
 
 
 def boundary_types(
-    model: Model,
-    values: Iterable[int],
-    *,
-    infos: Iterable[onnx.ValueInfoProto] | None = None,
-    infer_by_running: bool = False,
+    model: Model, values: list[int], *, infos: Iterable[ValueInfoProto] | None = None, infer_by_running: bool = False
 ) -> dict[int, TypeProto]:
     """Find the types of values of the main graph: declared, else inferred, else (on request) observed in a run."""
     graph, flow, origin = Graph.of(model), Flow.of(Graph.of(model)), model.proto.graph
@@ -193,10 +189,9 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
         before = assemble(model, nodes, inputs, (), name=f"the nodes before {quoted(names[0])}", declare=False)
         arrays = session.run(before, outputs=names)
     except OnnxNbError as error:
-        if len(values) > 1:  # perhaps only the nodes before one of them fail
-            parts = [_seen(model, [value]) for value in values]
-            return {value: kind for kind_, _ in parts for value, kind in kind_.items()}, error.message
-        return {}, error.message
+        # perhaps only the nodes before one of them fail
+        parts = [_seen(model, [value])[0] for value in values] if len(values) > 1 else []
+        return {value: kind for kinds in parts for value, kind in kinds.items()}, error.message
     kind_ = (ValueType.of(type_of_result(arrays[name])) for name in names)
     return dict(zip(values, kind_, strict=True)), ""
 
@@ -316,8 +311,7 @@ def _of_body(model: Model, number: int) -> Model:
     graph = Graph.of(model)
     body = graph.subgraphs[number]
     inner = {number, *(n for n in range(number + 1, len(graph.subgraphs)) if number in _around(graph, n))}
-    nodes = range(body.start, body.stop)
-    read = (value for node in nodes for value in graph.reads(node))
+    read = (value for node in range(body.start, body.stop) for value in graph.reads(node))
     values = dict.fromkeys(value for value in (*read, *body.outputs.tolist()) if value >= 0)
     outer = [value for value in values if int(graph.value_subgraph[value]) not in inner]
     weights = {value: tensor for value in outer if (tensor := constant_weight(graph, value)) is not None}

@@ -110,7 +110,14 @@ def partition(
     if at is not None and not isinstance(at, int):
         whole, stages = _stages(whole, at)
     graph = Graph.of(whole)
-    _check(graph)
+    if not graph.main_count:
+        raise ExtractionError("the model has no nodes to divide.", advice="Nothing is left to do.")
+    Flow.of(graph).sorted(range(graph.main_count))  # raises if nodes form a cycle
+    for problem in graph.problems:
+        is_of_value = problem.kind in ("duplicate_name", "dangling_input", "missing_output") and problem.value >= 0
+        if is_of_value and not graph.value_subgraph[problem.value]:
+            advice = "Fix the model first: see onnx_nb.types.Graph.of(model).problems."
+            raise ExtractionError(problem.message, advice=advice)
     if scopes is not None:
         number = _by_scopes(graph, scopes)
     elif isinstance(at, int):
@@ -120,40 +127,26 @@ def partition(
     return _parts(graph, number, infer_by_running=infer_by_running)
 
 
-def _check(graph: Graph) -> None:
-    """Check that the model can be divided."""
-    if not graph.main_count:
-        raise ExtractionError("the model has no nodes to divide.", advice="Nothing is left to do.")
-    Flow.of(graph).sorted(range(graph.main_count))
-    for problem in graph.problems:
-        is_of_value = problem.kind in ("duplicate_name", "dangling_input", "missing_output") and problem.value >= 0
-        if is_of_value and not graph.value_subgraph[problem.value]:
-            advice = "Fix the model first: see onnx_nb.types.Graph.of(model).problems."
-            raise ExtractionError(problem.message, advice=advice)
-
-
 def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
     """Return the names of the tensors at which each part ends, and the model, without marks if it is divided at any."""
-    if isinstance(at, str):
-        if at != "marks":
-            raise ExtractionError(f"at is a single name, {quoted(at)}.", advice=f"Write at=[{quoted(at)}].")
-        model, marks = _without_marks(model)
-        if not marks:
+    is_every_mark = at == "marks"
+    if is_every_mark:
+        at = dict.fromkeys(mark_name(node) for node in model.proto.graph.node if is_mark(node))
+        if not at:
             raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
-        graph, stages = Graph.of(model), list[list[str]]()
-        for tensors in marks.values():
-            # there is nothing before an input
-            stages += _one_after_another(graph, [t for t in tensors if graph.producer[main_value(graph, t)] >= 0])
-        return model, _in_flow_order(graph, stages)
+    if isinstance(at, str):
+        raise ExtractionError(f"at is a single name, {quoted(at)}.", advice=f"Write at=[{quoted(at)}].")
     points = [point if isinstance(point, str) else list(point) for point in at]
     names = {name for point in points for name in ([point] if isinstance(point, str) else point)}
-    marks = {}
+    marks = dict[str, list[str]]()
     if any(is_mark(node) and mark_name(node) in names for node in model.proto.graph.node):
         model, marks = _without_marks(model)
-    graph = Graph.of(model)
-    stages = []
+    graph, stages = Graph.of(model), list[list[str]]()
     for point in points:
-        if isinstance(point, str):
+        if isinstance(point, str) and is_every_mark:  # there is nothing before an input
+            tensors = [tensor for tensor in marks[point] if graph.producer[main_value(graph, tensor)] >= 0]
+            stages += _one_after_another(graph, tensors)
+        elif isinstance(point, str):
             stages += _one_after_another(graph, marks[point]) if point in marks else [[point]]
         else:
             stages.append([tensor for name in point for tensor in marks.get(name, [name])])
@@ -180,8 +173,7 @@ def _in_flow_order(graph: Graph, stages: list[list[str]]) -> list[list[str]]:
 
 def _by_tensors(graph: Graph, stages: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """Return for each node the first cut that depends on it."""
-    flow = Flow.of(graph)
-    number = np.full(graph.main_count, len(stages), np.int64)
+    flow, number = Flow.of(graph), np.full(graph.main_count, len(stages), np.int64)
     for stage, names in enumerate(stages):
         todo = [_maker(graph, name) for name in names]
         while todo:
@@ -307,8 +299,7 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     """Cut the sorted nodes into pieces of nearly equal weight, where few tensors pass."""
     if isinstance(count, bool) or count < 1:
         raise ExtractionError(f"a model cannot be divided into {count} parts.", advice="Give a number from 1 on.")
-    flow = Flow.of(graph)
-    place = np.empty(graph.main_count, np.int64)
+    flow, place = Flow.of(graph), np.empty(graph.main_count, np.int64)
     place[flow.sorted(range(graph.main_count))] = np.arange(graph.main_count)
     _, unit = np.unique(_with_first_readers(flow, place), return_inverse=True)
     units = int(unit.max()) + 1
@@ -336,8 +327,7 @@ def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int
 def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int64]:
     """Count the tensors that pass from the first ``i`` units to the others, for each ``i``."""
     reader, value = flow.edges
-    inner = flow.graph.producer[value] >= 0
-    last = np.full(flow.graph.value_count, -1, np.int64)
+    inner, last = flow.graph.producer[value] >= 0, np.full(flow.graph.value_count, -1, np.int64)
     np.maximum.at(last, value[inner], unit[reader[inner]])
     values = np.flatnonzero(last >= 0)
     first = unit[flow.graph.producer[values]]
@@ -393,8 +383,7 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
     """Build the parts, each from the nodes with one number."""
     flow, model = Flow.of(graph), graph.model
     number = _with_first_readers(flow, number)
-    numbers = np.unique(number).tolist()
-    results = dict.fromkeys(graph.outputs.tolist())
+    numbers, results = np.unique(number).tolist(), dict.fromkeys(graph.outputs.tolist())
     reader, value = flow.edges
     last_read = np.full(graph.value_count, -1, np.int64)
     np.maximum.at(last_read, value, number[reader])

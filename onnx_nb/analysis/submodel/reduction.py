@@ -540,7 +540,6 @@ def _read_by(function: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         return {}
     values: dict[str, Any] = {**closure.globals, **closure.nonlocals}
-    inner = [constant for constant in function.__code__.co_consts if isinstance(constant, types.CodeType)]
-    for code in inner:
+    for code in (constant for constant in function.__code__.co_consts if isinstance(constant, types.CodeType)):
         values |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
     return values
