@@ -191,9 +191,10 @@ def replace(place: Place) -> tuple[Any, Any]:
 
 
 def weight(place: Place) -> tuple[Any, Any]:
-    name = first([tensor.name for tensor in place.proto.graph.initializer if tensor.data_type == tensor.FLOAT])
-    values = next(numpy_helper.to_array(tensor) for tensor in place.proto.graph.initializer if tensor.name == name)
     graph = surgeon_graph(place)
+    weights, known = place.proto.graph.initializer, graph.tensors()  # theirs has no weight that nothing reads
+    name = first([tensor.name for tensor in weights if tensor.data_type == tensor.FLOAT and tensor.name in known])
+    values = next(numpy_helper.to_array(tensor) for tensor in weights if tensor.name == name)
     graph.tensors()[name].values = np.ascontiguousarray(-values)
     return onnx_nb.edit(place.proto).weight(name, -values), graph
 
