@@ -290,8 +290,7 @@ def _reason(
     """Return the innermost reason for a failed export with its submodule, and the path of the submodule."""
     import torch
 
-    while (inner := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)) is not None:
-        cause = inner
+    cause = root_cause(cause)
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(cause))
     reason = " ".join(text.strip().partition("\n\n")[0].split()) or type(cause).__name__
     reason = shortened(reason, 600).rstrip(".")
@@ -313,6 +312,13 @@ def _reason(
     path = next((name for name, part in module.named_modules() if part is innermost[0]), "")
     place = quoted(path) if path else "(the module itself)"
     return f"{reason}. This is in {type(innermost[0]).__name__} {place}.", path
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the error from which others were raised, down to this one."""
+    while (inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
+        error = inner
+    return error
 
 
 def mark(x: torch.Tensor, name: str) -> torch.Tensor:

@@ -16,7 +16,7 @@ from onnx_nb.analysis.errors import ExportError
 from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.model.model import Model, load
 from onnx_nb.analysis.model.tensors import listed
-from onnx_nb.analysis.pytorch.export import export
+from onnx_nb.analysis.pytorch.export import export, root_cause
 from onnx_nb.analysis.pytorch.module_scopes import line_text, raising_lines, running_place
 from onnx_nb.analysis.pytorch.operations import plain_name
 from onnx_nb.analysis.pytorch.record import checked_arguments, intercept, labeled_arguments, tensors_in, watch
@@ -79,10 +79,12 @@ def forward_or_export(module: torch.nn.Module, args: Any, kwargs: Mapping[str, A
     else:
         failed = recorder.blame(failure)
         texts = f"{cls} runs in torch, but its export fails", f". {failure.message}"
-    advice, where = "Change the module, and show it again.", ""
+    advice = "Change the module, and show it again."
+    where = ""
     if failed:
         path, line = failed[0].meta["path"], failed[0].meta["line"]
-        within, at = f" of {quoted(path)}" if path else "", f" ({line_text(*line)})" if line else ""
+        within = f" of {quoted(path)}" if path else ""
+        at = f" ({line_text(*line)})" if line else ""
         where = f" at {failed[0].op_type}{within}{at}"
     if any(node.op_type in _DECISIONS for node in failed):
         advice = "Values decide in Python here: compute both cases and take torch.where, or use torch.cond."
@@ -130,10 +132,7 @@ class _Recorder:
 
     def blame(self, failure: ExportError) -> list[onnx_ir.Node]:
         """Return the functions of the line at which an export fails; else of the operator or submodule it names."""
-        cause: BaseException = failure
-        while (inner := cause.__cause__ or cause.__context__) is not None:
-            cause = inner
-        for line in raising_lines(cause):
+        for line in raising_lines(root_cause(failure)):
             if nodes := [node for node in self._nodes if node.meta["line"] == line]:
                 return [node for node in nodes if node.op_type in _DECISIONS] or nodes
         operators = tuple(re.findall(r"(?:aten|prims)(?:::|\.)_*([a-z_0-9]+)", failure.message))
@@ -144,10 +143,12 @@ class _Recorder:
         """Return the graph; of a pass that failed, its outputs are what no function read."""
         import onnx_ir
 
-        nodes, weights, opsets = self._nodes, self._initializers, {"torch": 1}
+        nodes, opsets = self._nodes, {"torch": 1}
         read = {id(value) for node in nodes for value in node.inputs}
         ends = self._outputs or [value for node in nodes for value in node.outputs if id(value) not in read]
-        graph = onnx_ir.Graph(self._inputs, ends, nodes=nodes, initializers=weights, opset_imports=opsets, name=name)
+        graph = onnx_ir.Graph(
+            self._inputs, ends, nodes=nodes, initializers=self._initializers, opset_imports=opsets, name=name
+        )
         return load(onnx_ir.Model(graph, ir_version=10))
 
     def _function(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -179,7 +180,8 @@ class _Recorder:
         import onnx_ir
 
         parts = self._running or [self._module]
-        paths, path = [self._paths.get(id(part), "") for part in parts], self._paths.get(id(parts[-1]), "")
+        paths = [self._paths.get(id(part), "") for part in parts]
+        path = paths[-1]
         classes = [f"{type(part).__module__}.{type(part).__qualname__}" for part in parts]
         name = _unique(f"{path}.{op}" if path else op, self._node_names)
         metadata = {
@@ -209,7 +211,10 @@ class _Recorder:
         import onnx_ir
         from onnx_ir.tensor_adapters import from_torch_dtype
 
-        kind = onnx_ir.TensorType(from_torch_dtype(tensor.dtype))
+        try:
+            kind = onnx_ir.TensorType(from_torch_dtype(tensor.dtype))
+        except TypeError:  # one that ONNX lacks, such as complex32
+            kind = None
         value = onnx_ir.Value(name=_unique(name, self._value_names), shape=onnx_ir.Shape(tensor.shape), type=kind)
         self._values[tensor] = value
         return value

@@ -188,6 +188,19 @@ def test_functions_that_change_a_tensor_in_place_are_a_chain() -> None:
         assert former.output[0] in node.input
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_a_type_that_onnx_lacks_is_no_failure_of_forward() -> None:
+    class Half(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def forward(self, x: Any) -> Any:
+            return x.to(torch.complex32).real.float()
+
+    module = Half().eval()
+    module(torch.ones(3))
+    found = forward_or_export(module, torch.ones(3))
+    assert isinstance(found, Forward)
+    assert found.message.startswith("Half runs in torch, but its export fails")
+
+
 def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module, not"):
         forward_or_export(lambda x: x, X)  # type: ignore[arg-type]
