@@ -161,7 +161,8 @@ class ChartWidget(LinkedWidget):
         from onnx_nb.analysis.view.graph_columns import columns
         from onnx_nb.analysis.view.overlays import overlay
 
-        table, layer = columns(self._beside), overlay(self._beside, source)
+        table = columns(self._beside)
+        layer = overlay(self._beside, source)
         rows |= {"overlay_nodes": layer.nodes, "overlay_scopes": layer.scopes}
         return Columns({**table.arrays, **rows}, {**table.meta, "overlay": layer.to_json()})
 

@@ -117,7 +117,8 @@ class ComparisonPanel(ChartWidget):
             actions += ["float"]
         model = comparison.models[1] if comparison.models else getattr(comparison, "model", None)
         if comparison.points and model is not None:
-            self._beside, actions = model, [*actions, "range"]
+            self._beside = model
+            actions = [*actions, "range"]
         super().__init__(alt, {"columns": table}, _actions=actions, **start, **traits)
         self.graph = graph
 
@@ -132,7 +133,8 @@ class ComparisonPanel(ChartWidget):
         details = options.get("limit", DETAILS)
         columns = comparison_columns(self.comparison, details=details, progress=options.get("progress"))
         graph = {"graph": self._part("graph")} if "range" in self._actions else {}
-        about, parts = {"steps": self._steps, "graph": bool(graph)}, {"points": columns.to_bytes(), **graph}
+        about = {"steps": self._steps, "graph": bool(graph)}
+        parts = {"points": columns.to_bytes(), **graph}
         return Content(f"{self.comparison.reference} and {self.comparison.candidate}", about, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:

@@ -193,7 +193,8 @@ def _dequantized(
         return None
     array = ((read.array.astype(np.float64) - zeros) * scales).astype(scale.dtype)
     granularity = "tensor" if scale.size == 1 else f"block of {block}" if block else "channel"
-    zero_point, dtype = int(zeros.reshape(-1)[:1].sum()), read.array.dtype.name
+    zero_point = int(zeros.reshape(-1)[:1].sum())
+    dtype = read.array.dtype.name
     bits = int("".join(filter(str.isdigit, dtype)) or 8) if "int" in dtype else 8  # of numpy or ml_dtypes
     return Operand(read.initializer, array, scales, read.array, granularity, zero_point, bits)
 

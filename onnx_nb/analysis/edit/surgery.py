@@ -313,7 +313,8 @@ def tie(model: Model, name: str, to: str) -> EditResult:
 def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
     """Change the element types of inputs and outputs, with a Cast where the former begins or ends."""
     proto, graph, former = copy_of(model), Graph.of(model), dict[str, Any]()
-    inputs, casts = [info.name for info in model.inputs], list[NodeProto]()
+    inputs = [info.name for info in model.inputs]
+    casts = list[NodeProto]()
     for name, wanted in types.items():
         info = next((info for info in (*proto.graph.input, *proto.graph.output) if info.name == name), None)
         if info is None or not info.type.HasField("tensor_type"):
@@ -543,7 +544,8 @@ def _complete(
     ``starts`` are the changed tensors, each with the one that was read in its place: where both have the same type,
     what comes after keeps its own. Of ``changes``, the producer or readers are others.
     """
-    infos, outputs = proto.graph.value_info, {entry.name for entry in proto.graph.output}
+    infos = proto.graph.value_info
+    outputs = {entry.name for entry in proto.graph.output}
     news = {*_discard(infos, starts), *(name for name, old in starts.items() if name != old)}
     changes = {*starts, *changes}
     graph = Graph.of(whole := _edited(model, proto, changes, sources))
@@ -647,7 +649,8 @@ def _graft(proto: ModelProto, other: Model, names: Names, names_in_use: Collecti
         sources[location] = extent.source
         refer(tensor, location, extent.offset, extent.nbytes)
     nodes, graphs = _every(part.graph.node), _graphs(part)
-    names_in_use, mapping = {*names_in_use, *names.values()}, dict(names)
+    names_in_use = {*names_in_use, *names.values()}
+    mapping = dict(names)
     for name in sorted(_names(part)):
         if name not in mapping and name in names_in_use:
             mapping[name] = unused_name(name, names_in_use)

@@ -140,7 +140,8 @@ def check_cache(
     windows = {size for size in windows if 0 < size <= 4096}
     size = loop.vocabulary or 8
     prompt, mask = prompt_of(source, loop, np.arange(max(windows, default=16) + 8) * 7 % size if ids is None else ids)
-    length, around = prompt.shape[1], {window + step for window in windows for step in (-1, 0, 1)}
+    length = prompt.shape[1]
+    around = {window + step for window in windows for step in (-1, 0, 1)}
     counts = sorted(count for count in {1, 2, length // 2, length - 1} | around if 0 < count < length)
     runner, work = session(source), CountedWork(progress, len(counts))
 

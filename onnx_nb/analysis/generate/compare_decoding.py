@@ -126,7 +126,8 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
             column, rest = self.parts.index(part), int((self.faults[step] >= 0).sum()) - 1
             where = f"Step {step} is" if step else "The first step is"
             more = f" (and {count_text(rest, 'other part')})" if rest else ""
-            position, size = int(self.faults[step, column]), number_text(self.errors[step, column], 2)
+            position = int(self.faults[step, column])
+            size = number_text(self.errors[step, column], 2)
             text = f"{where} off in {part}{more} from position {position} on, by {size} of what it adds"
             return f"{text}{self._reason(step, part, position)}; {tokens}, {logits}.{notes}"
         text = f"{tokens[0].upper()}{tokens[1:]}; "
@@ -263,14 +264,19 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
                     others = [entry for entry in node.attribute if entry.name != "accuracy_level"]
                     set_entries(node.attribute, [*others, helper.make_attribute("accuracy_level", level)])
             loop = Loop(with_proto(model, proto), self._candidate.states, self._candidate.constants)
-            runner, states, begin, logits, seconds = session(loop.model), loop.start(len(self.tokens)), 0, [], []
+            runner = session(loop.model)
+            states = loop.start(len(self.tokens))
+            begin = 0
+            logits = []
+            seconds = []
             for step in self.steps:
                 mask = self._mask[:, : step.position]
                 before = time.perf_counter()
                 outcome = runner(loop.feeds(self.tokens[:, begin : step.position], states, mask))
                 seconds.append(time.perf_counter() - before)
                 logits.append(last_logits(np.asarray(outcome[loop.logits], np.float32), mask, step.position - begin))
-                begin, states = step.position, loop.next_states(outcome, states)
+                begin = step.position
+                states = loop.next_states(outcome, states)
             exact = exact or logits
             results = [_step_result(0, 0, *pair) for pair in zip(exact, logits, strict=True)]
             row: dict[str, Any] = {"levels": [], "in file": False, "difference": max(r.difference for r in results)}
@@ -351,7 +357,8 @@ def compare_decoding(
     'The same tokens; the logits differ by at most 0'
     """
     model = load(candidate)
-    loop, reference_side = Loop(model, state, feeds), _side_of(reference, state, feeds)
+    loop = Loop(model, state, feeds)
+    reference_side = _side_of(reference, state, feeds)
     if isinstance(reference_side, _SavedSide):
         steps = min(steps, reference_side.logits.shape[1] - 1)
         if ids is None:

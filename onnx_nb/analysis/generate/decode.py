@@ -93,7 +93,8 @@ class Decoding(Table, Displayed):
     def top(self, step: int, k: int = 5, *, row: int = 0) -> list[tuple[int, float, str]]:
         """Return the best tokens of a step, each with its logit and its text (empty without a tokenizer)."""
         numbers = self.logits[row, self._checked(step)]
-        best, tokenizer = np.argsort(-numbers, kind="stable")[:k].tolist(), tokenizer_of(self.model)
+        best = np.argsort(-numbers, kind="stable")[:k].tolist()
+        tokenizer = tokenizer_of(self.model)
         return [(token, float(numbers[token]), tokenizer.decode([token]) if tokenizer else "") for token in best]
 
     def feeds(self, step: int) -> dict[str, Any]:
@@ -102,7 +103,9 @@ class Decoding(Table, Displayed):
 
     def all_feeds(self) -> Iterator[dict[str, Any]]:
         """Yield the feeds of the prefill and of every step, as a dataset for `capture`; it decodes once more."""
-        runner, states, feeds = session(self.model), self._loop.start(len(self.prompt)), dict[str, Any]()
+        runner = session(self.model)
+        states = self._loop.start(len(self.prompt))
+        feeds = dict[str, Any]()
         for number in range(max(self.tokens.shape[1], 1)):
             ids, mask = _read(self._loop, self.prompt, self.mask, self.tokens[:, :number])
             states = self._loop.next_states(runner(feeds), states) if number else states

@@ -180,7 +180,8 @@ class Names:
             return -1
         value, parent = now.get(name), self._parents[-1]
         while value is None and parent >= 0:
-            value, parent = self.scopes[parent].get(name), self._parents[parent]
+            value = self.scopes[parent].get(name)
+            parent = self._parents[parent]
         if value is None:
             value = first.get(name)  # defined further down the file: the graph is unsorted
         if value is None:

@@ -552,7 +552,8 @@ class TypeWalk:
         if facts.infer or is_alike:
             op, _, places = facts.infer.partition(":")
             return self._like(case, op or "Identity", tuple(map(int, (places or "0").split(","))))
-        shape, first = contrib_shape(case), case.inputs[0] if case.inputs else None
+        shape = contrib_shape(case)
+        first = case.inputs[0] if case.inputs else None
         if shape is None or first is None:
             return []
         # integers with a scale are dequantized, unless the output has one

@@ -243,7 +243,8 @@ def may_divide(divisor: NDArray[Any] | None) -> bool:
 
 def computed(case: Case) -> list[NDArray[Any]] | None:
     """Compute small outputs of a node whose inputs are known; None if not. Broken nodes raise any of `BROKEN`."""
-    op, outputs = plain_text(case.node.op_type), [kind for kind in case.outputs if kind is not None]
+    op = plain_text(case.node.op_type)
+    outputs = [kind for kind in case.outputs if kind is not None]
     if case.domain or not outputs or len(outputs) < len(case.outputs) or (op != "Split" and len(outputs) > 1):
         return None
     shape = case.inputs[0].shape if case.inputs and case.inputs[0] is not None else None

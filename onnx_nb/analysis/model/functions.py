@@ -65,7 +65,8 @@ def calls_between(functions: Mapping[Key, FunctionProto]) -> dict[Key, Counter[K
 
 def called_by(nodes: Iterable[NodeProto], calls: Mapping[Key, Collection[Key]]) -> tuple[Key, ...]:
     """Return the local functions that nodes call, directly or through others, given `calls_between` all."""
-    closure, waiting = set[Key](), {key_of(node) for node in all_nodes(nodes)} & calls.keys()
+    closure = set[Key]()
+    waiting = {key_of(node) for node in all_nodes(nodes)} & calls.keys()
     while waiting:
         closure |= waiting
         waiting = {callee for key in waiting for callee in calls[key]} - closure

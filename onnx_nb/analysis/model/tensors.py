@@ -129,7 +129,8 @@ def stored_bytes(tensor: TensorProto, what: str) -> int:
 
 def declared_bytes(tensor: TensorProto) -> int:
     """Return the same as `stored_bytes`, but 0 for unknown types and −1 for negative shapes."""
-    bits, count = _BITS.get(tensor.data_type, 0), elements(tensor.dims)
+    bits = _BITS.get(tensor.data_type, 0)
+    count = elements(tensor.dims)
     return -1 if count < 0 else (count * bits + 7) // 8
 
 

@@ -484,7 +484,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
         One that adds what two layers give and normalizes it for the next belongs to the norm.
         """
-        tree, places = scopes(self.graph), []
+        tree = scopes(self.graph)
+        places = []
         for kernel in self.kernels:
             nodes = kernel.opened or kernel.nodes
             norms = [node for node in nodes if "Norm" in self.graph.op_type(node)] if kernel.op[:4] == "Skip" else []

@@ -276,7 +276,8 @@ def measured_peak() -> tuple[float, float]:
 def _best(op: str, shape: tuple[int, ...]) -> float:
     """Return how often an operator runs in a second at best, on one thread or all, into memory that is there."""
     names = ["a", "b"] if op == "MatMul" else ["a"]
-    nodes, kind = [helper.make_node(op, names, ["y"])], helper.make_tensor_type_proto(TensorProto.FLOAT, shape)
+    nodes = [helper.make_node(op, names, ["y"])]
+    kind = helper.make_tensor_type_proto(TensorProto.FLOAT, shape)
     times = list[float]()
     for threads in (1, 0):
         session = tiny(nodes, dict.fromkeys(names, kind), threads=threads)

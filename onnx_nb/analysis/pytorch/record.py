@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import itertools
 import warnings
 import weakref
 from collections import Counter
@@ -543,11 +542,8 @@ class _CallRecorder:
                     if self._within is not None:
                         name = str(function).rpartition(".")[0] or str(function)  # torch.cond has no overloads
                     if self._take(tensor, changes=self._within is not None and name.endswith("_")) == next_number:
-                        items = (value if isinstance(value, list | tuple) else (value,) for value in values)
-                        flat = itertools.chain.from_iterable(items)
-                        integers = tuple([x for x in flat if isinstance(x, int) and not isinstance(x, bool)])
                         place = self._stack[-1][0], running_line(), inputs
-                        self.functions.append(FunctionCall(name, *place, next_number, integers))
+                        self.functions.append(FunctionCall(name, *place, next_number, tuple(_integers_in(values))))
         if self._within is not None and len(self.functions) > self._most:
             what = quoted(self.calls[self._within].path or "the module")
             message = f"{what} has more than {self._most:,} operations."
@@ -593,6 +589,14 @@ class _CallRecorder:
 def _version(tensor: torch.Tensor) -> int:
     """Return the number of in-place changes of a tensor; −1 if torch does not count them."""
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
+
+
+def _integers_in(args: Sequence[Any]) -> Iterator[int]:
+    """Yield the integers among arguments, and those in tuples and lists among them."""
+    for value in args:
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, int) and not isinstance(item, bool):
+                yield item
 
 
 def _is_plain(value: Any) -> bool:

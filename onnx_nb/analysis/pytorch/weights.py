@@ -168,7 +168,8 @@ class WeightFinder:
                 weights.append(weight)
                 self._workers.add(weight.node)
                 self._known.update(id(self._tensors[name]) for name in weight.parameters if name in self._tensors)
-        points, work = [], CountedWork(progress, len(weights))
+        points = []
+        work = CountedWork(progress, len(weights))
         for depth, weight in enumerate(weights):
             operand, how = weight.operand, weight.how if weight.operand.steps is None else f"{weight.how}, dequantized"
             work.reached(depth, f"comparing {quoted(operand.initializer or weight.label)}")

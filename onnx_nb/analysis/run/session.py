@@ -643,9 +643,8 @@ def _without_weights(model: Model) -> Model:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             graph.input.add(name=tensor.name, type=kind)
     outputs = dict.fromkeys(name for node in source.graph.node for name in node.output if name)
-    set_entries(
-        graph.output, (ValueInfoProto(name=name) for name in outputs if isinstance(name, str))
-    )  # bytes: no UTF-8
+    texts = (name for name in outputs if isinstance(name, str))  # bytes are not UTF-8
+    set_entries(graph.output, (ValueInfoProto(name=name) for name in texts))
     return with_proto(model, proto)
 
 

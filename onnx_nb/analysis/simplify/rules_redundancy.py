@@ -185,7 +185,8 @@ def _is_never_negative_zero(net: Editor, value: int) -> bool:
 @_rule("eliminate_nop_monotone_argmax", "ArgMax")
 def _nop_monotone_argmax(net: Editor, op: Op) -> str | None:
     """Remove a monotone function before ArgMax."""
-    before, shape = net.before(op, 0, "Softmax", "LogSoftmax"), net.shape(op.inputs[0])
+    before = net.before(op, 0, "Softmax", "LogSoftmax")
+    shape = net.shape(op.inputs[0])
     if before is None or not shape or net.opset < 13:
         return None
     if before.attribute("axis", -1) % len(shape) != op.attribute("axis", 0) % len(shape):
@@ -225,7 +226,8 @@ def _known_sizes(net: Editor, op: Op) -> str | None:
 def _partly_known(net: Editor, op: Op) -> str | None:
     """Make the shape of a Reshape constant where it keeps a dimension or infers one."""
     data, shape = op.inputs[:2]
-    sizes, former = symbolic_dims.elements(net, shape), symbolic_dims.sizes(net, data) or ()
+    sizes = symbolic_dims.elements(net, shape)
+    former = symbolic_dims.sizes(net, data) or ()
     if sizes is None or shape in net.constants or op.attribute("allowzero", 0) or not net.may_be_constant(shape):
         return None
     target = [size if isinstance(size, int) else -1 for size in sizes]

@@ -320,7 +320,8 @@ def _literal(value: Any) -> Any:
 def _without_unused_inputs(model: Model) -> Model:
     """Remove inputs that no node reads, with their initializers."""
     graph, proto = Graph.of(model), model.proto.graph
-    ends, values = graph.outputs.tolist(), [*graph.inputs.tolist(), *graph.overridable.tolist()]
+    ends = graph.outputs.tolist()
+    values = [*graph.inputs.tolist(), *graph.overridable.tolist()]
     unread = {graph.value_names[v] for v in values if not len(graph.consumers(v)) and v not in ends}
     tensors = [tensor for tensor in proto.initializer if plain_text(tensor.name) not in unread]
     return with_weights(model, tensors, [info for info in proto.input if plain_text(info.name) not in unread])
@@ -352,7 +353,8 @@ def with_shapes(model: Model, shapes: Mapping[Any, Any] | None) -> Model:
     """Return a model whose inputs have the requested shapes; the same model if there are none."""
     if not shapes:
         return model
-    proto, names = copy.deepcopy(model.proto), [info.name for info in model.inputs]
+    proto = copy.deepcopy(model.proto)
+    names = [info.name for info in model.inputs]
     types = {plain_text(info.name): info.type for info in proto.graph.input}
     only = names[0] if len(names) == 1 else None
     requests: dict[Any, Any] = {only if key is None else key: shape for key, shape in shapes.items()}

@@ -361,7 +361,8 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: 
     through = next((value for value in read if value not in bit and producer[value] in around), None)
     if through is None:
         return [], ""
-    better, names = [*late, *flow.smallest_separator(between, frozenset(late))], graph.value_names
+    better = [*late, *flow.smallest_separator(between, frozenset(late))]
+    names = graph.value_names
     inputs = [names[value] for value in better]
     ways, goals = (", ".join(quoted(names[v]) for v in some[:3]) + " …" * (len(some) > 3) for some in (late, ends))
     lie = "lies" if len(between) == 1 else "lie"
@@ -372,7 +373,8 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: 
 
 def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
     """Return the values that nodes read from outside, except weights and constants, and their values read by others."""
-    flow, inside = Flow.of(graph), sorted(nodes, key=graph.rank.__getitem__)
+    flow = Flow.of(graph)
+    inside = sorted(nodes, key=graph.rank.__getitem__)
     members = set(inside)
     reads = (value for node in inside for value in flow.reads(node))
     inputs = dict.fromkeys(v for v in reads if flow.producer[v] not in members and flow.is_runtime(v))

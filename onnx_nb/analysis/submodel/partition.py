@@ -141,7 +141,8 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
     marks = dict[str, list[str]]()
     if any(is_mark(node) and mark_name(node) in names for node in model.proto.graph.node):
         model, marks = _without_marks(model)
-    graph, stages = Graph.of(model), list[list[str]]()
+    graph = Graph.of(model)
+    stages = list[list[str]]()
     for point in points:
         if isinstance(point, str) and is_every_mark:  # there is nothing before an input
             tensors = [tensor for tensor in marks[point] if graph.producer[main_value(graph, tensor)] >= 0]
@@ -173,7 +174,8 @@ def _in_flow_order(graph: Graph, stages: list[list[str]]) -> list[list[str]]:
 
 def _by_tensors(graph: Graph, stages: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """Return for each node the first cut that depends on it."""
-    flow, number = Flow.of(graph), np.full(graph.main_count, len(stages), np.int64)
+    flow = Flow.of(graph)
+    number = np.full(graph.main_count, len(stages), np.int64)
     for stage, names in enumerate(stages):
         todo = [_maker(graph, name) for name in names]
         while todo:
@@ -299,7 +301,8 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     """Cut the sorted nodes into pieces of nearly equal weight, where few tensors pass."""
     if isinstance(count, bool) or count < 1:
         raise ExtractionError(f"a model cannot be divided into {count} parts.", advice="Give a number from 1 on.")
-    flow, place = Flow.of(graph), np.empty(graph.main_count, np.int64)
+    flow = Flow.of(graph)
+    place = np.empty(graph.main_count, np.int64)
     place[flow.sorted(range(graph.main_count))] = np.arange(graph.main_count)
     _, unit = np.unique(_with_first_readers(flow, place), return_inverse=True)
     units = int(unit.max()) + 1
@@ -327,7 +330,8 @@ def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int
 def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int64]:
     """Count the tensors that pass from the first ``i`` units to the others, for each ``i``."""
     reader, value = flow.edges
-    inner, last = flow.graph.producer[value] >= 0, np.full(flow.graph.value_count, -1, np.int64)
+    inner = flow.graph.producer[value] >= 0
+    last = np.full(flow.graph.value_count, -1, np.int64)
     np.maximum.at(last, value[inner], unit[reader[inner]])
     values = np.flatnonzero(last >= 0)
     first = unit[flow.graph.producer[values]]
@@ -383,7 +387,8 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
     """Build the parts, each from the nodes with one number."""
     flow, model = Flow.of(graph), graph.model
     number = _with_first_readers(flow, number)
-    numbers, results = np.unique(number).tolist(), dict.fromkeys(graph.outputs.tolist())
+    numbers = np.unique(number).tolist()
+    results = dict.fromkeys(graph.outputs.tolist())
     reader, value = flow.edges
     last_read = np.full(graph.value_count, -1, np.int64)
     np.maximum.at(last_read, value, number[reader])

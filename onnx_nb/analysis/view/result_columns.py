@@ -225,7 +225,8 @@ def _details(comparison: Comparison, room: int, progress: Progress | None) -> tu
     """Return packed details of the worst points that fit, and their rows."""
     blobs: list[bytes] = []
     rows: list[int] = []
-    whole, work = room, CountedWork(progress, 2 * room)
+    whole = room
+    work = CountedWork(progress, 2 * room)
     scores = comparison.scores() if comparison.points else np.zeros(0)
     for row in np.argsort(-np.nan_to_num(scores, nan=-math.inf), kind="stable").tolist() if room else ():
         work.reached(2 * whole - room, f"Packing the errors of {quoted(comparison.points[row].name)}")

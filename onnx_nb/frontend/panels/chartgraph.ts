@@ -18,7 +18,7 @@ export interface GraphSource {
   extract?(nodes: readonly number[], signal: AbortSignal, progress: OnProgress): Promise<string>;
 }
 
-/** What the rows of a chart are in the graph. */
+/** The rows of a chart, and the nodes of the graph that each stands for. */
 export interface GraphRows {
   readonly count: number;
   name(row: number): string;
