@@ -6,7 +6,7 @@
 import { append, type Columns } from "../protocol/columns.ts";
 import type { DiffStatus } from "../protocol/diff.ts";
 import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
-import { elide, type Measure, TEXT, textTop } from "../scene/labels.ts";
+import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX, isPill, type Label, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bundling.ts";
@@ -483,9 +483,9 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     const ink = paintOf(picture, box)?.ink;
     ctx.fillStyle = ink ?? theme.dim;
     const before = titleX + measure(title, closed ? titleSize(box, title) : TEXT.title, true) + TEXT.gap;
-    const room = w[box] - before - 6;
-    if (sub !== "" && room > 0)
-      ctx.fillText(closed ? elide(sub, room, TEXT.line, false, measure) : sub, x[box] + before, y[box] + titleY);
+    // a number that is cut is another number
+    if (!closed || before + measure(sub, TEXT.line, false) <= w[box] - 6)
+      ctx.fillText(sub, x[box] + before, y[box] + titleY);
     if (!closed) ctx.fillStyle = ink ?? (overlay === null ? theme.text : theme.dim);
     for (let row = 0; row < lines.length; row++) {
       let left = x[box] + lineX;
