@@ -86,10 +86,10 @@ def duration_text(seconds: float) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """Return a factor to two digits."""
+    """Return a factor to two digits; from 1,000 on to one, as what is so much smaller is the chance of rounding."""
     if math.isinf(ratio):
         return "infinitely"
-    return f"{float(f'{ratio:.2g}'):,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
+    return f"{float(f'{ratio:.{1 + (ratio < 1000)}g}'):,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
 
 
 def number_text(number: complex, digits: int = 7) -> str:
