@@ -6,7 +6,7 @@
 import { append, type Columns } from "../protocol/columns.ts";
 import type { DiffStatus } from "../protocol/diff.ts";
 import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
-import { elide, type Measure, TEXT, textTop } from "../scene/labels.ts";
+import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX, isPill, type Label, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bundling.ts";
@@ -74,7 +74,7 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
   const { index, theme } = picture;
   ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
   ctx.fillStyle = theme.background;
-  ctx.fillRect(0, 0, view.w, view.h);
+  ctx.fillRect(0, 0, view.w + 1, view.h + 1); // the canvas is rounded to whole pixels of the screen
   ctx.setTransform(dpr * camera.k, 0, 0, dpr * camera.k, -camera.x * camera.k * dpr, -camera.y * camera.k * dpr);
   const { x, y, w, h } = visible(camera, view);
   const { k } = camera;
@@ -484,8 +484,8 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     ctx.fillStyle = ink ?? theme.dim;
     const before = titleX + measure(title, closed ? titleSize(box, title) : TEXT.title, true) + TEXT.gap;
     const room = w[box] - before - 6;
-    if (sub !== "" && room > 0)
-      ctx.fillText(closed ? elide(sub, room, TEXT.line, false, measure) : sub, x[box] + before, y[box] + titleY);
+    if (sub !== "" && (!closed || measure(sub, TEXT.line, false) <= room))
+      ctx.fillText(sub, x[box] + before, y[box] + titleY);
     if (!closed) ctx.fillStyle = ink ?? (overlay === null ? theme.text : theme.dim);
     for (let row = 0; row < lines.length; row++) {
       let left = x[box] + lineX;
