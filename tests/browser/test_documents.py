@@ -227,7 +227,7 @@ def test_a_dropped_file_that_is_no_model_stays_where_it_is(lab: JupyterPage) -> 
     before = set(lab.server.root.iterdir())
     drop(graph, "notes.txt", b"a letter")
     alert = graph.root.get_by_role("alert").first
-    expect(alert).to_contain_text("notes.txt is on your computer, where no kernel reads it. Upload it")
+    expect(alert).to_contain_text("notes.txt is on your computer. Upload it")
     lab.screenshot("drop-refused")
     assert set(lab.server.root.iterdir()) == before
     assert lab.errors == []

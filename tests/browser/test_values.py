@@ -30,7 +30,8 @@ def test_a_click_captures_a_tensor_and_shows_its_numbers(themed_lab: JupyterPage
     panel = graph.root.get_by_label("Values", exact=True)
     expect(panel).to_contain_text("captured, 1 run on your feeds")
     graph.press("Values")
-    expect(panel.locator("td").first).to_be_visible()
+    expect(panel.locator("td").first).to_be_in_viewport()
+    expect(panel.get_by_role("button", name="Rows after")).to_be_in_viewport()
     lab.screenshot(f"values-{lab.theme}", graph.root)
     with lab.page.expect_download() as download:
         graph.press("Save .npy")

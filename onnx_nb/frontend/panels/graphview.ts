@@ -402,8 +402,8 @@ export class GraphView {
     const file = event.dataTransfer?.files[0];
     if (file === undefined || event.defaultPrevented) return;
     event.preventDefault();
-    const message = `${elide(file.name, 100)} is on your computer, where no kernel reads it.`;
-    this.dispatch({ type: "error", error: { message, advice: "Upload it to Jupyter's folder, and open it there." } });
+    const message = `${elide(file.name, 100)} is on your computer.`;
+    this.dispatch({ type: "error", error: { message, advice: "Upload it to Jupyter's folder and open it there." } });
   }
 
   // ---------------------------------------------------------------- places

@@ -445,10 +445,12 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   };
   for (const box of scopes) {
     const { title } = labels.get(box) as Label;
-    const font = `600 ${titleSize(box, title)}px ${theme.font}`;
+    const size = titleSize(box, title);
+    const font = `600 ${size}px ${theme.font}`;
     if (ctx.font !== font) ctx.font = font;
     ctx.fillStyle = inkOf(box);
-    ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY);
+    // a larger one grows to both sides, and not into the mark on the upper edge
+    ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY + (size - TEXT.title) / 3);
   }
   ctx.fillStyle = theme.accent;
   for (const box of scopes) {
