@@ -450,7 +450,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     if (ctx.font !== font) ctx.font = font;
     ctx.fillStyle = inkOf(box);
     // a larger one grows to both sides, and not into the mark on the upper edge
-    ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY + (size - TEXT.title) / 3);
+    ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY + (size - TEXT.title) / 2);
   }
   ctx.fillStyle = theme.accent;
   for (const box of scopes) {
