@@ -17,6 +17,8 @@ from onnx_nb.widgets import protocol
 
 FILE: Final = Path(__file__).parents[1] / "onnx_nb/frontend/protocol/wire.ts"
 LITERALS: Final = {"Look": Look, "Origin": Origin, "Aggregate": Aggregate, "Scale": Scale}
+WIDTH: Final = 120
+"""Characters of a line; a class that fits is one."""
 PLAIN: Final = {str: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null", Any: "unknown"}
 
 
@@ -24,10 +26,8 @@ def typescript() -> str:
     """Return the interfaces of all requests and replies, and the table of verbs."""
     classes = [each for each in vars(protocol).values() if dataclasses.is_dataclass(each) and isinstance(each, type)]
     classes.append(Inspection)
-    parts = [
-        "/** The wire, written by `python -m tests.wire` from `onnx_nb/widgets/protocol.py`: change it there. */\n"
-    ]
-    parts += [f"export type {name} = {type_of(kind, named=False)};\n" for name, kind in LITERALS.items()]
+    parts = ["/** The wire, written by `python -m tests.wire` from `onnx_nb/widgets/protocol.py`: change it there. */"]
+    parts += [f"export type {name} = {type_of(kind, named=False)};" for name, kind in LITERALS.items()]
     parts += [interface(each) for each in classes if each not in (protocol.EmptyRequest, Page)]
     none = {protocol.EmptyRequest: "Record<string, never>"}
     rows = [
@@ -51,8 +51,12 @@ def interface(kind: type) -> str:
             lines.append(f"  /** {said[field.name]} */")
         has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         lines.append(f"  readonly {field.name}{'?' * has_default}: {type_of(hints[field.name])};")
+    fields = " ".join(map(str.strip, lines)).rstrip(";")
+    line = f"export type {kind.__name__} = {f'{base.__name__} & ' * bool(inherited)}{{ {fields} }};"
+    if not any("/**" in each for each in lines) and len(line) <= WIDTH:
+        return "\n".join([*head, line])
     name = f"{kind.__name__} extends {base.__name__}" if inherited else kind.__name__
-    return "\n".join([*head, f"export interface {name} {{", *lines, "}", ""])
+    return "\n".join([*head, f"export interface {name} {{", *lines, "}"])
 
 
 def comments(kind: type) -> dict[str, str]:

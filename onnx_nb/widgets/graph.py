@@ -17,7 +17,7 @@ import traitlets
 from traitlets import TraitError
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, quoted, shape_text
+from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shape_text
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.widgets._base import SharedCode
 from onnx_nb.widgets._channel import Call, Reply, Verb
@@ -331,8 +331,7 @@ class ModelGraph(GraphWidget):
             table = columns(submodel).to_bytes()
             call.check()  # cancelled while a cell ran
             self.submodel = self._result = submodel
-        size = f", {bytes_text(submodel.nbytes)} of weights" if submodel.nbytes else ""
-        text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
+        text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}"
         code = f"submodel = onnx_nb.extract({self._source()}, {request.inputs!r}, {request.outputs!r})"
         return self._made(text, "submodel", f"import onnx_nb\n\n{code}", "part", table)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import shutil
 import signal
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import onnx.parser
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
     from tests.browser.jupyter import Theme
 
@@ -139,16 +141,95 @@ def test_a_tab_survives_a_reload_and_follows_its_file(lab: JupyterPage) -> None:
     assert lab.errors == []
 
 
+@contextmanager
+def asking(page: Page, button: str, answer: str) -> Iterator[Locator]:
+    """Press a button, yield the field of the dialog that asks for a path, and press a button of it."""
+    page.get_by_role("button", name=button).click()
+    dialog = page.locator(".jp-Dialog")
+    yield dialog.locator("input")
+    dialog.get_by_role("button", name=answer).click()
+
+
 def test_a_notebook_is_made_that_shows_cuts_and_compares(lab: JupyterPage) -> None:
     copied(lab, "made.onnx")
     lab.browse().double_click("made.onnx").document()
-    lab.page.get_by_role("button", name="Open in a notebook").click()
+    made, other = lab.server.root / "made.ipynb", lab.server.root / "other.ipynb"
+    made.unlink(missing_ok=True)
+    other.unlink(missing_ok=True)
+    with asking(lab.page, "Open in a notebook", "Cancel") as path:
+        expect(path).to_have_value("made.ipynb")
+    assert not made.exists(), "a person who cancels has no file"
+    made.write_text("mine")
+    with asking(lab.page, "Open in a notebook", "Make the notebook") as path:
+        expect(path).to_have_value("made-1.ipynb")
+        path.fill("made")
+    dialog = lab.page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("made.ipynb exists already")
+    lab.screenshot("document-name")
+    dialog.locator("input").fill("other")
+    dialog.get_by_role("button", name="Make the notebook").click()
     expect(lab.page.locator(".jp-NotebookPanel .jp-Cell").nth(2)).to_be_visible()
-    assert (lab.server.root / "made.ipynb").exists()
+    assert other.exists()
+    assert made.read_text() == "mine"
     lab.page.evaluate(READY)
     lab.run_all()
     kinds = [lab.widget(kind, within=lab.page.locator(".jp-NotebookPanel")) for kind in ("graph", "comparison")]
     assert len(kinds) == 2
+    assert lab.errors == []
+
+
+DROP = """(canvas, [name, content]) => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File([Uint8Array.from(atob(content), char => char.charCodeAt(0))], name));
+    const isRefused = type =>
+        canvas.dispatchEvent(new DragEvent(type, {dataTransfer, bubbles: true, cancelable: true}));
+    return ['dragover', 'drop'].filter(isRefused);
+}"""
+"""Drops a file on an element; returns the events for which the browser would leave the page."""
+
+
+def drop(graph: GraphWidget, name: str, content: bytes) -> None:
+    assert graph.root.locator("canvas").first.evaluate(DROP, [name, base64.b64encode(content).decode()]) == []
+
+
+@pytest.mark.parametrize("place", ["cell", "tab"])
+def test_a_model_that_is_dropped_on_a_graph_is_uploaded_and_shown(lab: JupyterPage, place: str) -> None:
+    folder = copied(lab, "drops/shown.onnx").parent
+    for old in (*folder.glob("new*.onnx"), *folder.glob("bert*.onnx")):
+        old.unlink()
+    model = models.exported("bert", dynamo=True).read_bytes()
+    assert len(model) > 1 << 20, "it is sent in parts"
+    if place == "tab":
+        graph = GraphWidget(lab.browse().double_click("drops").double_click("shown.onnx").document())
+    else:
+        source = "import onnx_nb\nonnx_nb.ModelGraph('shown.onnx')"
+        lab.open(lab.server.write("drops/cell.ipynb", source)).run_all()
+        graph = GraphWidget(lab.widget("graph"))
+    drop(graph, "bert.onnx", model)
+    dialog = lab.page.locator(".jp-Dialog")
+    expect(dialog.locator("input")).to_have_value("drops/bert.onnx")
+    lab.screenshot(f"drop-{place}")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    assert not list(folder.glob("bert*.onnx")), "a person who cancels has no file"
+
+    drop(graph, "bert.onnx", model)
+    dialog.get_by_role("button", name="Upload and show").click()
+    expect(lab.page.get_by_role("tab", name="bert.onnx")).to_be_visible()
+    GraphWidget(lab.document())
+    assert (folder / "bert.onnx").read_bytes() == model
+    assert lab.errors == []
+
+
+def test_a_dropped_file_that_is_no_model_stays_where_it_is(lab: JupyterPage) -> None:
+    copied(lab, "plain.onnx")
+    graph = GraphWidget(lab.browse().double_click("plain.onnx").document())
+    before = set(lab.server.root.iterdir())
+    drop(graph, "notes.txt", b"a letter")
+    alert = graph.root.get_by_role("alert").first
+    expect(alert).to_contain_text("notes.txt is on your computer. Upload it")
+    lab.screenshot("drop-refused")
+    assert set(lab.server.root.iterdir()) == before
     assert lab.errors == []
 
 
@@ -289,7 +370,8 @@ def test_a_drive_of_shared_editing_shows_the_same_file(lab: JupyterPage) -> None
     }""")
     lab.command("docmanager:open", {"path": "RTC:shared/together.onnx"})
     GraphWidget(lab.document())
-    lab.page.get_by_role("button", name="Open in a notebook").click()
+    with asking(lab.page, "Open in a notebook", "Make the notebook") as path:
+        expect(path).to_have_value("RTC:shared/together.ipynb")
     expect(lab.page.locator(".jp-NotebookPanel .jp-Cell").nth(2)).to_be_visible()
     assert (lab.server.root / "shared" / "together.ipynb").exists()
     assert lab.errors == []
@@ -359,8 +441,8 @@ def test_notebook_7_opens_a_model_in_a_page_of_its_own(nested: JupyterServer, pa
             lab.screenshot(f"document-notebook-7-{theme}")
             lab.page.reload()
             GraphWidget(lab.document()).expect_selection("r13")
-            with page.context.expect_page() as made:
-                lab.page.get_by_role("button", name="Open in a notebook").click()
+            with page.context.expect_page() as made, asking(lab.page, "Open in a notebook", "Make the notebook"):
+                pass
             expect(made.value.locator(".jp-Cell").nth(2)).to_be_visible()
             with JupyterPage(nested, made.value, theme) as cells:
                 cells.page.evaluate(READY)

@@ -135,7 +135,7 @@ def test_extract_gives_the_submodel_to_kernel_and_browser() -> None:
     code = "import onnx_nb\n\nsubmodel = onnx_nb.extract(model, ['a'], ['e'])"
     file = str(Path.cwd() / f"{Path(widget.model.name).stem}-part.onnx")
     assert content["value"] == {
-        "message": "Extracted 3 nodes, 16 B of weights. Copy Python copies the call.",
+        "message": "Extracted 3 nodes. Copy Python copies the call.",
         "name": "",
         "code": code,
         "file": file,

@@ -213,13 +213,13 @@ class Calibration(results.Table, results.Displayed):
 
     @property
     def message(self) -> str:
-        """How many ranges there are, what they clip, which one loses most, and which tensors have none."""
+        """How many ranges there are and clip values, which one loses most, and which tensors have none."""
         text = f"{_METHODS.get(self.method, 'Loaded')} ranges of {count_text(len(self), 'tensor')}"
         clipping = sum(entry.clipped > 0 for entry in self._ranges.values())
         text += f", {clipping} of which clip values." if clipping else "."
         first = next(iter(self.worst), None)
         if first is not None and not math.isnan(first.sqnr):
-            text += f" 8 bits lose most in {first.message.removesuffix(' with 8 bits')}."
+            text += f" 8 bits lose most in {quoted(first.name)}."
         if missing := self.missing:
             text += f" {count_text(len(missing), 'float tensor')} of the model without a range: {listed(missing)}."
         return text

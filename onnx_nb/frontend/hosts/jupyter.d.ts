@@ -79,6 +79,7 @@ export interface Application {
     addModelFactory(factory: object): void;
     addWidgetFactory(factory: object): void;
   };
+  readonly shell: { widgets(area: "main"): Iterable<LuminoWidget & { readonly context?: Context }> };
   readonly serviceManager: {
     readonly contents: ContentsManager;
     readonly sessions: { running(): Iterable<{ readonly kernel: { readonly id: string } | null }> };
@@ -129,9 +130,10 @@ export interface Modules {
     };
     readonly WidgetTracker: new (options: { namespace: string }) => WidgetTracker;
     readonly Notification: {
-      emit(message: string, type: "in-progress" | "success", options: { autoClose: false | number }): string;
+      emit(message: string, type: "in-progress", options: { autoClose: false }): string;
       dismiss(id: string): void;
     };
+    readonly InputDialog: { getText(options: object): Promise<{ readonly value: string | null }> };
     readonly showErrorMessage: (title: string, error: unknown) => Promise<void>;
   };
   "@jupyterlab/coreutils": { readonly PageConfig: { getOption(name: string): string } };
@@ -143,7 +145,7 @@ export interface Modules {
   "@jupyterlab/rendermime": { readonly IRenderMimeRegistry: unknown };
   "@jupyterlab/ui-components": {
     readonly LabIcon: new (options: { name: string; svgstr: string }) => object;
-    readonly ToolbarButton: new (options: { label: string; tooltip: string; onClick: () => void }) => LuminoWidget;
+    readonly ToolbarButton: new (options: { label: string; tooltip: string; onClick: () => unknown }) => LuminoWidget;
   };
   "@lumino/widgets": { readonly Panel: new () => Panel };
   "@jupyter-widgets/jupyterlab-manager": {

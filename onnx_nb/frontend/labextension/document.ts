@@ -9,11 +9,13 @@ import type {
   Dialogs,
   Evaluated,
   Kernel,
+  Modules,
   Panel,
   RenderMime,
   WidgetManager,
 } from "../hosts/jupyter.d.ts";
 import { el } from "../ui/dom.ts";
+import { makeFile } from "./files.ts";
 import {
   CRASH,
   changed,
@@ -36,7 +38,7 @@ export interface Jupyter {
   /** the server's folder */
   readonly root: string;
   readonly shareModule: ShareModule;
-  readonly fail: (title: string, error: unknown) => Promise<void>;
+  readonly apputils: Modules["@jupyterlab/apputils"];
 }
 
 /**
@@ -229,33 +231,18 @@ export class DocumentView {
     sessionContext.kernelPreference = { ...sessionContext.kernelPreference, shutdownOnDispose: false };
   }
 
-  /** Makes a notebook beside the file with cells that show, cut and compare the model, and opens it; returns its path. */
-  async openNotebook(): Promise<string> {
-    const { app, fail } = this.#jupyter;
-    const { contents } = app.serviceManager;
-    const kernel = this.#context.sessionContext.session?.kernel;
-    try {
+  /** Makes a notebook with cells that show, cut and compare the model, and opens it. */
+  openNotebook(): Promise<void> {
+    const { app, apputils } = this.#jupyter;
+    const words = { title: "Open in a notebook", okLabel: "Make the notebook", failure: "No notebook was made" };
+    const proposal = this.#context.path.replace(/(\.onnx)?$/i, ".ipynb");
+    return makeFile(app, apputils, proposal, words, async (path) => {
+      const kernel = this.#context.sessionContext.session?.kernel;
       const reply = kernel ? await evaluate<{ cells: string[] }>(kernel, `cells(${literal(this.#path)})`) : NO_KERNEL;
       if (isNotice(reply)) throw new Error(`${reply.what} ${reply.now}`);
-      const folder = this.#context.path.slice(0, -this.#name.length).replace(/\/$/, "");
-      const path = await this.#freeName(folder);
-      await contents.save(path, { type: "notebook", format: "json", content: notebookOf(reply.cells, kernel) });
-      await app.commands.execute("docmanager:open", { path });
-      return path;
-    } catch (error) {
-      await fail("No notebook was made", error);
-      return "";
-    }
-  }
-
-  /** Returns a path for a notebook in a folder, named after the model. */
-  async #freeName(folder: string): Promise<string> {
-    const { content } = await this.#jupyter.app.serviceManager.contents.get(folder, { content: true });
-    const names = new Set(content?.map(({ name }) => name));
-    const stem = this.#name.replace(/\.onnx$/i, "");
-    let name = `${stem}.ipynb`;
-    for (let next = 1; names.has(name); next += 1) name = `${stem}-${next}.ipynb`;
-    return folder === "" || folder.endsWith(":") ? folder + name : `${folder}/${name}`;
+      const content = notebookOf(reply.cells, kernel);
+      await app.serviceManager.contents.save(path, { type: "notebook", format: "json", content });
+    });
   }
 }
 

@@ -5,6 +5,7 @@ import type { ShareModule } from "../hosts/federation.ts";
 import type { Application, Context, Dialogs, DocumentWidget, LuminoWidget, RenderMime } from "../hosts/jupyter.d.ts";
 import { el } from "../ui/dom.ts";
 import { DocumentView, type Jupyter } from "./document.ts";
+import { takeDrops } from "./files.ts";
 import icon from "./icon.svg";
 import css from "./style.css";
 
@@ -40,7 +41,7 @@ export async function pluginOf(shareModule: ShareModule): Promise<object> {
       document.head.append(el("style", css));
       const dialogs = dialogsOfApp ?? new apputils.SessionContextDialogs();
       const root = PageConfig.getOption("serverRoot");
-      const jupyter: Jupyter = { app, dialogs, rendermime, root, shareModule, fail: apputils.showErrorMessage };
+      const jupyter: Jupyter = { app, dialogs, rendermime, root, shareModule, apputils };
       const views = new WeakMap<LuminoWidget, DocumentView>();
 
       class Factory extends ABCWidgetFactory {
@@ -56,14 +57,8 @@ export async function pluginOf(shareModule: ShareModule): Promise<object> {
       }
       const toolbarFactory = ({ content, context: { sessionContext } }: DocumentWidget): object[] => {
         const { Toolbar } = apputils;
-        const onClick = async (): Promise<void> => {
-          const { Notification } = apputils;
-          const note = Notification.emit("Making a notebook beside the model…", "in-progress", { autoClose: false });
-          const path = await views.get(content)?.openNotebook();
-          Notification.dismiss(note);
-          if (path) Notification.emit(`Made ${path}`, "success", { autoClose: 5000 });
-        };
-        const tooltip = "Write a notebook beside this model, with cells that show, cut and compare it";
+        const onClick = (): unknown => views.get(content)?.openNotebook();
+        const tooltip = "Make a notebook with cells that show, cut and compare this model";
         return [
           { name: "notebook", widget: new ui.ToolbarButton({ label: "Open in a notebook", tooltip, onClick }) },
           { name: "spacer", widget: Toolbar.createSpacerItem() },
@@ -106,6 +101,7 @@ export async function pluginOf(shareModule: ShareModule): Promise<object> {
       });
       app.docRegistry.addModelFactory(modelFactory);
       app.docRegistry.addWidgetFactory(factory);
+      takeDrops(app, apputils);
     },
   };
 }

@@ -248,6 +248,22 @@ describe("a graph view", () => {
     expect(text(".onnx-nb-legend")).toContain("linear");
   });
 
+  it("keeps the page for a dropped file, and says where to put what nobody has taken", () => {
+    const view = show();
+    const drop = (taken: boolean): boolean => {
+      const event = Object.assign(new Event("drop", { cancelable: true }), {
+        dataTransfer: { files: [{ name: "m.onnx" }] },
+      });
+      if (taken) event.preventDefault();
+      root.dispatchEvent(event);
+      return event.defaultPrevented;
+    };
+    expect([root.dispatchEvent(new Event("dragover", { cancelable: true })), drop(true)]).toEqual([false, true]);
+    expect(view.state.error).toBeNull();
+    expect(drop(false)).toBe(true);
+    expect(view.state.error).toMatchObject({ message: expect.stringContaining("m.onnx is on your computer") });
+  });
+
   it("does not color by numbers that arrive after another choice", async () => {
     const given: ((found: OverlayData) => void)[] = [];
     const overlay = (): Promise<OverlayData> => new Promise((resolve) => given.push(resolve));

@@ -138,6 +138,8 @@ export class GraphView {
     viewport.element.append(help.element, ...(empty ? [empty] : []));
     const middle = el("div.onnx-nb-middle", viewport.element, legend.element);
     const body = el("div.onnx-nb-body", tree.element, middle, isNested ? null : this.#pane, inspector.element);
+    on(root, "dragover", signal, (event) => event.preventDefault()); // or the browser leaves the page for a dropped file
+    on(root, "drop", signal, (event) => this.#refuse(event));
     on(body, "scroll", signal, () => {
       body.scrollTop = 0; // focus scrolls it, and no wheel scrolls it back
     });
@@ -393,6 +395,15 @@ export class GraphView {
       this.viewport.rebuild(null, { columnHeight, brief });
     }
     if (camera !== undefined) this.viewport.goTo(camera, false);
+  }
+
+  /** Tells what to do with a dropped file that the extension of JupyterLab did not take. */
+  #refuse(event: DragEvent): void {
+    const file = event.dataTransfer?.files[0];
+    if (file === undefined || event.defaultPrevented) return;
+    event.preventDefault();
+    const message = `${elide(file.name, 100)} is on your computer.`;
+    this.dispatch({ type: "error", error: { message, advice: "Upload it to Jupyter's folder and open it there." } });
   }
 
   // ---------------------------------------------------------------- places

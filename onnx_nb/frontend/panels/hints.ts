@@ -32,16 +32,15 @@ export function createHints(host: GraphHost, signal: AbortSignal) {
   return {
     element,
     end,
-    /** Moves the notes to the first closed scope and to the left of the first wire, which has its label on the right. */
+    /** Moves the notes to the left of the first closed scope and of the first wire: labels and other boxes are right. */
     place(scene: Scene, camera: Camera): void {
-      const { kind, x, y, w, h } = scene.boxes;
+      const { kind, x, y, h } = scene.boxes;
       const scope = kind.indexOf(BOX.SCOPE);
-      const ends = [{ x: x[scope] + w[scope], y: y[scope] + h[scope] }, middle(scene, 0)];
+      const ends = [{ x: x[scope], y: y[scope] + h[scope] }, middle(scene, 0)];
       for (const [at, end] of ends.entries()) {
         const point = toScreen(camera, end.x, end.y);
         notes[at].hidden = Number.isNaN(point.x); // there is none
-        const left = at === 0 ? `${point.x - 30}px` : `max(4px, ${point.x - 9}px - 100%)`;
-        notes[at].style.translate = `${left} ${point.y - 9}px`;
+        notes[at].style.translate = `max(4px, ${point.x + [30, -9][at]}px - 100%) ${point.y - [4, 9][at]}px`;
       }
     },
   };

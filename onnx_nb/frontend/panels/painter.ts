@@ -80,7 +80,7 @@ export function createPainter(
       const at = cameras.toScreen(camera, lastBitmap.camera.x, lastBitmap.camera.y);
       context.setTransform(density, 0, 0, density, 0, 0);
       context.fillStyle = picture.theme.background;
-      context.fillRect(0, 0, view.w, view.h);
+      context.fillRect(0, 0, view.w + 1, view.h + 1);
       context.drawImage(bitmap, at.x, at.y, view.w * scale, view.h * scale);
     } else {
       // a scene whose boxes move is not painted twice

@@ -50,6 +50,7 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
       const go = (to: Partial<Place>): void => void turn({ index, row, column, look: place.look, ...to });
       cells.replaceChildren(...pageParts({ page, look: place.look, turn: go, keep, signal }));
       focusAgain();
+      cells.scrollIntoView?.({ block: "nearest" });
     } catch (error) {
       if (!round.aborted) cells.replaceChildren(failureNote(error));
     }

@@ -1,18 +1,10 @@
 /** The wire, written by `python -m tests.wire` from `onnx_nb/widgets/protocol.py`: change it there. */
-
 export type Look = "slice" | "channels" | "color";
-
 export type Origin = "given" | "default" | "given default";
-
 export type Aggregate = "sum" | "max";
-
 export type Scale = "linear" | "log";
-
 /** The picture that a notebook saves. */
-export interface PictureRequest {
-  readonly svg: string;
-}
-
+export type PictureRequest = { readonly svg: string };
 /** Packed columns by name, or one of several graphs. */
 export interface SideRequest {
   /** name of packed columns, which is also that of their graph */
@@ -20,30 +12,14 @@ export interface SideRequest {
   /** number of the step of a simplification, 0 for all of it */
   readonly step?: number;
 }
-
 /** A node, tensor or scope of a graph. */
-export interface TargetRequest extends SideRequest {
-  readonly kind: string;
-  readonly id: number;
-}
-
+export type TargetRequest = SideRequest & { readonly kind: string; readonly id: number };
 /** Numbers by name. */
-export interface OverlayRequest extends SideRequest {
-  readonly name: string;
-}
-
+export type OverlayRequest = SideRequest & { readonly name: string };
 /** Several nodes and scopes. */
-export interface SelectRequest {
-  readonly nodes?: readonly number[];
-  readonly scopes?: readonly number[];
-}
-
+export type SelectRequest = { readonly nodes?: readonly number[]; readonly scopes?: readonly number[] };
 /** The ends of a submodel. */
-export interface BoundaryRequest {
-  readonly inputs?: readonly string[];
-  readonly outputs?: readonly string[];
-}
-
+export type BoundaryRequest = { readonly inputs?: readonly string[]; readonly outputs?: readonly string[] };
 /** An edit of the model; what is shown then is the model with all edits so far. */
 export interface EditRequest {
   /** a verb of `Edit`, shape, show, or verify; or simplify, which begins from the model as it is */
@@ -57,23 +33,15 @@ export interface EditRequest {
   /** the step to undo, from 1, or null for the last; to show, or null for all */
   readonly step?: number | null;
 }
-
 /** A page without a kernel. */
-export interface PageRequest {
-  readonly statistics?: boolean;
-}
-
+export type PageRequest = { readonly statistics?: boolean };
 /** A run of the model. */
 export interface CaptureRequest {
   /** one tensor; null for all */
   readonly value?: number | null;
 }
-
 /** A tensor. */
-export interface ValueRequest {
-  readonly value: number;
-}
-
+export type ValueRequest = { readonly value: number };
 /** Cells of a tensor. */
 export interface CellsRequest extends ValueRequest {
   /** an index for each dimension except the last two */
@@ -82,52 +50,32 @@ export interface CellsRequest extends ValueRequest {
   readonly column?: number;
   readonly look?: string;
 }
-
 /** The details of one point. */
 export interface DetailRequest {
   readonly row: number;
   /** the module that was drilled into */
   readonly inside?: string;
 }
-
 /** A point by its name. */
-export interface NameRequest {
-  readonly name: string;
-}
-
+export type NameRequest = { readonly name: string };
 /** A region to put back to float. */
 export interface FloatRequest extends NameRequest {
   /** number of steps that stay */
   readonly count: number;
 }
-
 /** The quality to reach. */
 export interface TargetQualityRequest {
   /** such as "> 30 dB" */
   readonly target: string;
 }
-
 /** Changes to leave out. */
-export interface SkipRequest {
-  readonly skipped?: readonly string[];
-}
-
+export type SkipRequest = { readonly skipped?: readonly string[] };
 /** A file to write. */
-export interface SaveRequest {
-  readonly path: string;
-  readonly replace?: boolean;
-}
-
+export type SaveRequest = { readonly path: string; readonly replace?: boolean };
 /** Sizes of inputs. */
-export interface ShapesRequest {
-  readonly shapes?: Readonly<Record<string, unknown>>;
-}
-
+export type ShapesRequest = { readonly shapes?: Readonly<Record<string, unknown>> };
 /** Sizes of made-up inputs, as lists. */
-export interface SizesRequest extends ShapesRequest {
-  readonly choice?: boolean;
-}
-
+export type SizesRequest = ShapesRequest & { readonly choice?: boolean };
 /** Numbers of nodes and scopes that color the boxes. */
 export interface OverlayReply {
   readonly label: string;
@@ -139,14 +87,12 @@ export interface OverlayReply {
   /** labels of an overlay by category, whose numbers are indices into them; none for numbers */
   readonly labels?: readonly string[];
 }
-
 /** The result of a capture. */
 export interface CaptureReply {
   readonly message: string;
   /** the first tensor with NaN or Inf */
   readonly origin?: number | null;
 }
-
 /** Facts about several nodes and scopes. */
 export interface SelectReply {
   /** label, text */
@@ -158,14 +104,8 @@ export interface SelectReply {
   /** why they cannot be extracted, "" if they can */
   readonly obstacle: string;
 }
-
 /** A tensor that a submodel lacks. */
-export interface MissingEntry {
-  readonly value: number;
-  readonly name: string;
-  readonly message: string;
-}
-
+export type MissingEntry = { readonly value: number; readonly name: string; readonly message: string };
 /** The result of `plan_extraction` for the chosen inputs and outputs. */
 export interface PlanReply {
   readonly missing: readonly MissingEntry[];
@@ -177,7 +117,6 @@ export interface PlanReply {
   readonly nbytes: number;
   readonly message: string;
 }
-
 /** An edit that was made. */
 export interface StepEntry {
   /** ✓, ≈, ≠, ✗ or ? */
@@ -185,7 +124,6 @@ export interface StepEntry {
   readonly text: string;
   readonly verdict: string;
 }
-
 /** A model that an extraction made. */
 export interface ExtractReply {
   readonly message: string;
@@ -196,7 +134,6 @@ export interface ExtractReply {
   /** a path to save it to */
   readonly file: string;
 }
-
 /** A model that edits made. */
 export interface EditReply extends ExtractReply {
   /** the edits */
@@ -206,7 +143,6 @@ export interface EditReply extends ExtractReply {
   /** an undo can be taken back */
   readonly redo?: boolean;
 }
-
 /** The statistics of a tensor; numbers that JSON cannot hold are text. */
 export interface StatisticsReply {
   readonly count: number;
@@ -225,7 +161,6 @@ export interface StatisticsReply {
   /** "captured, 1 run on random inputs", "weight" */
   readonly source: string;
 }
-
 /** A slice of a tensor as gray values. */
 export interface PictureReply {
   readonly look: Look;
@@ -237,7 +172,6 @@ export interface PictureReply {
   readonly low: number | string;
   readonly high: number | string;
 }
-
 /** Some cells of a tensor, and a picture of the slice they are in. */
 export interface CellsReply {
   readonly shape: readonly number[];
@@ -253,7 +187,6 @@ export interface CellsReply {
   readonly looks: readonly Look[];
   readonly picture: PictureReply | null;
 }
-
 /** The outcome of saving a file. */
 export interface SaveReply {
   readonly path: string;
@@ -261,7 +194,6 @@ export interface SaveReply {
   readonly exists: boolean;
   readonly size?: string;
 }
-
 /** Known facts about a node, tensor or scope, as plain text. */
 export interface Inspection {
   /** Label and text. */
@@ -273,7 +205,6 @@ export interface Inspection {
   /** Line of the torch module, such as ``modeling_bert.py:312``; empty if unknown. */
   readonly source: string;
 }
-
 /** Request and reply of each verb. */
 export interface Verbs {
   readonly ping: readonly [Record<string, never>, null];

@@ -74,7 +74,7 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
   const { index, theme } = picture;
   ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
   ctx.fillStyle = theme.background;
-  ctx.fillRect(0, 0, view.w, view.h);
+  ctx.fillRect(0, 0, view.w + 1, view.h + 1); // the canvas is rounded to whole pixels of the screen
   ctx.setTransform(dpr * camera.k, 0, 0, dpr * camera.k, -camera.x * camera.k * dpr, -camera.y * camera.k * dpr);
   const { x, y, w, h } = visible(camera, view);
   const { k } = camera;
@@ -445,10 +445,12 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   };
   for (const box of scopes) {
     const { title } = labels.get(box) as Label;
-    const font = `600 ${titleSize(box, title)}px ${theme.font}`;
+    const size = titleSize(box, title);
+    const font = `600 ${size}px ${theme.font}`;
     if (ctx.font !== font) ctx.font = font;
     ctx.fillStyle = inkOf(box);
-    ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY);
+    // a larger one grows to both sides, and not into the mark on the upper edge
+    ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY + (size - TEXT.title) / 2);
   }
   ctx.fillStyle = theme.accent;
   for (const box of scopes) {
