@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tests.browser.jupyter import JupyterPage
 
+# for eyes more than for numbers: `make rare`
+pytestmark = pytest.mark.rare
 SIZES = [(1440, 900), (1000, 700), (420, 800)]
 # scrollbars of its own do no harm; what is cut off at an edge does
 CUT_OFF = """root => [...root.querySelectorAll('header, .onnx-nb-bar, .onnx-nb-strip, [role="tablist"], .onnx-nb-menu')]
