@@ -29,8 +29,10 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import available_memory
+from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run.attention import attention_probabilities
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
@@ -383,6 +385,47 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
                 origin = source, inputs[source]
         return None if origin is None else NonFinite("", *origin, {}, {})
 
+    def attention(
+        self, node: str, heads: Iterable[int] | None = None, queries: Iterable[int] | None = None, *, feed: int = 0
+    ) -> NDArray[np.float32]:
+        """Return the probabilities of an attention, float32 [batch, heads, queries, keys].
+
+        Its kernel runs once more, on the arrays that the node read, so `keep` all of its inputs. A sink takes what is
+        missing to a sum of 1.
+
+        Parameters
+        ----------
+        node
+            Name of a GroupQueryAttention, MultiHeadAttention or Attention, or of its output.
+        heads, queries
+            Numbers of those to return; all if ``None``. Query 0 is the first token of this run.
+        feed
+            Number of the feed.
+
+        Raises
+        ------
+        CaptureError
+            If the node is none of them, or one of its inputs was not kept.
+        """
+        number = self._node(node)
+        return attention_probabilities(self._graph, number, self._read_arrays(number, feed), heads, queries)
+
+    def experts(self, node: str, *, feed: int = 0) -> NDArray[np.int64]:
+        """Return the experts [tokens, k] that a MoE or QMoE chooses for each token, the one of most weight first.
+
+        Raises
+        ------
+        CaptureError
+            If the node is neither, or its second input, the weights of the experts, was not kept.
+        """
+        number = self._node(node)
+        if self._graph.op_type(number) not in ("MoE", "QMoE"):
+            message = f"{self._graph.node_label(number)} sends no tokens to experts."
+            raise CaptureError(message, advice="MoE and QMoE do; elsewhere a TopK returns the experts.")
+        weights = self._read_arrays(number, feed, slice(1, 2))[0]
+        order = np.argsort(-weights.astype(np.float32), axis=-1, kind="stable").reshape(-1, weights.shape[-1])
+        return order[:, : attribute(self._graph.nodes[number], "k", 1)]
+
     _columns = ("name", "node", "op_type", "dtype", "shape", "nbytes", *_NUMBERS)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -419,6 +462,25 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         at = f" The capture stopped at {quoted(self.stopped.name)}." if self.stopped else ""
         message = f"tensor {quoted(str(name))} was not captured.{at}"
         raise CaptureError(message, advice=closest_text(str(name), self._values) or "See cap.names.")
+
+    def _node(self, name: str) -> int:
+        """Return the node of a name, or the one that writes a tensor of that name."""
+        names = self._graph.names
+        number = names.index(name) if name and name in names else int(self._graph.producer[self._graph.value(name)])
+        if not 0 <= number < self._graph.main_count:
+            raise CaptureError(f"{quoted(name)} is no node of the main graph.", advice="Name one, or its output.")
+        return number
+
+    def _read_arrays(self, node: int, feed: int, places: slice = slice(None)) -> list[Any]:
+        """Return the arrays that a node read, None where an optional input is omitted."""
+        names = self._graph.nodes[node].input[places]
+        missing = [name for name in dict.fromkeys(names) if name in self._values and name not in self.array_names]
+        if missing:
+            message = (
+                f"the capture lacks {count_text(len(missing), 'array')} that {self._graph.node_label(node)} reads."
+            )
+            raise CaptureError(message, advice=f"Capture again with keep={missing}.")
+        return [self[(name, feed) if self.feeds > 1 else name] if name else None for name in names]
 
     def _read_by(self, node: int, names: Mapping[int, str]) -> dict[str, Statistics]:
         graph = self._graph

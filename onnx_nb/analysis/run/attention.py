@@ -1,0 +1,119 @@
+"""What an attention attends to, and which experts a router chooses, from the arrays that a node read.
+
+Nothing of an attention is computed anew: its kernel runs once more on values that are 1 for one key and 0 for all
+others, so that its output is the probability of that key. Rotary embedding, window, mask, soft cap, sink and cache are
+those of the run, whatever the kernel does with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, ValueInfoProto, helper
+
+from onnx_nb.analysis.errors import CaptureError
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import with_proto
+from onnx_nb.analysis.model.tensors import attributes
+from onnx_nb.analysis.run.session import create, run_session
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+_PLACES: Final = {
+    "Attention": ((2,), 5, -1),
+    "GroupQueryAttention": ((2, 0), 4, -1),
+    "MultiHeadAttention": ((2,), 7, 3),
+    "com.microsoft.Attention": ((0,), 4, 2),
+}
+"""Inputs that end with the values, of which the first that is there counts; the input with the values of the past; and
+the one whose end is added to the values."""
+ATTENTIONS: Final = frozenset(_PLACES)
+"""Operators whose probabilities are known."""
+
+
+def attention_probabilities(
+    graph: Graph, node: int, inputs: list[Any], heads: Iterable[int] | None, queries: Iterable[int] | None
+) -> NDArray[np.float32]:
+    """Return the probabilities [batch, heads, queries, keys] of an attention that reads these arrays."""
+    op, label = graph.op_type(node), graph.node_label(node)
+    if op not in ATTENTIONS:
+        raise CaptureError(f"{label} is no attention.", advice=f"Those are {', '.join(sorted(ATTENTIONS))}.")
+    options, width = attributes(graph.nodes[node]), 0
+    count = groups = options.get("kv_num_heads", options.get("num_heads", 0))
+    if op == "Attention" and graph.nodes[node].domain:
+        op, groups = "com.microsoft.Attention", 1
+        inputs, width = _with_passage(inputs, options)
+    places, past_place, bias_place = _PLACES[op]
+    arrays = [*inputs, *[None] * (past_place + 1 - len(inputs))]
+    place = next((number for number in places if arrays[number] is not None), places[0])
+    values, past, bias = (arrays[number] if number >= 0 else None for number in (place, past_place, bias_place))
+    if values is None or (past is not None and past.dtype != values.dtype):
+        message = f"{label} reads keys and values side by side, or a past of fewer bits."
+        raise CaptureError(message, advice="Its probabilities are not known.")
+    packed = options.get("num_heads", 0) + 2 * groups if place == 0 else groups
+    width = width or values.shape[-1] // (packed if values.ndim == 3 else 1)
+    before = 0 if past is None else past.shape[-2]
+    keys = before + values.shape[2 if values.ndim == 4 else 1]
+    runner, parts = None, list[NDArray[np.float32]]()
+    for begin in range(0, keys, width):
+        rows = np.eye(keys, width, -begin)
+        arrays[place] = _with_rows(values, rows[before:], groups)
+        if past is not None:
+            arrays[past_place] = past.copy()
+            arrays[past_place][-1 if past.ndim == 5 else ...] = rows[:before]
+        if bias is not None:
+            arrays[bias_place] = np.append(bias[: -count * width], np.zeros(count * width, bias.dtype))
+        feeds = {f"input {number}": array for number, array in enumerate(arrays) if array is not None}
+        runner = runner or _session(graph, node, feeds)
+        output = run_session(runner, feeds, name=label)["output 0"]
+        if output.ndim == 3:
+            output = output.reshape(*output.shape[:2], -1, width).swapaxes(1, 2)
+        for axis, (choice, what) in enumerate([(heads, "head"), (queries, "query")], 1):
+            if choice is not None:
+                output = output.take(_checked(choice, output.shape[axis], f"{what} of {label}"), axis)
+        parts.append(output[..., : keys - begin].astype(np.float32))
+    return np.concatenate(parts, axis=-1)
+
+
+def _checked(choice: Iterable[int], size: int, what: str) -> list[int]:
+    numbers = [int(number) for number in choice]
+    if wrong := [number for number in numbers if not -size <= number < size]:
+        raise CaptureError(f"there is no {what} with the number {wrong[0]}.", advice=f"There are 0 to {size - 1}.")
+    return numbers
+
+
+def _with_rows(values: NDArray[Any], rows: NDArray[Any], groups: int) -> NDArray[Any]:
+    """Return an input that ends with the values, with a row in place of the values of each key."""
+    changed = values.copy()
+    size = groups * rows.shape[1] if values.ndim == 3 else 0
+    changed[..., -size:] = np.tile(rows, (1, groups)) if size else rows
+    return changed
+
+
+def _with_passage(inputs: list[Any], options: Mapping[str, Any]) -> tuple[list[Any], int]:
+    """Return inputs and weights of a projection whose values are the end of the input, and the size of that."""
+    array, weight, *others = inputs
+    size = options.get("qkv_hidden_sizes", [weight.shape[1] // 3] * 3)[2]
+    width = size // options["num_heads"]
+    passage = np.zeros((width, weight.shape[1]), weight.dtype)
+    passage[:, -size:] = np.tile(np.eye(width), options["num_heads"])
+    kept = weight.copy()
+    kept[:, -size:] = 0
+    longer = np.concatenate([array, np.zeros((*array.shape[:2], width), array.dtype)], axis=-1)
+    return [longer, np.concatenate([kept, passage]), *others], width
+
+
+def _session(graph: Graph, node: int, feeds: Mapping[str, NDArray[Any]]) -> onnxruntime.InferenceSession:
+    """Return a session of a node alone, whose inputs have numbers: it may read one value twice."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feeds.items()}
+    infos = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
+    body = helper.make_graph([graph.nodes[node]], "attention", infos, [ValueInfoProto(name="output 0")])
+    for names, what in ((body.node[0].input, "input"), (body.node[0].output, "output")):
+        names[:] = [f"{what} {number}" if name else "" for number, name in enumerate(names)]
+    opsets = [helper.make_opsetid(domain, version) for domain, version in graph.opsets_of(node).items()]
+    model = ModelProto(ir_version=graph.model.proto.ir_version, opset_import=opsets, graph=body)
+    return create(with_proto(graph.model, model), optimize=False)
