@@ -28,7 +28,7 @@ from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, rounds_activations, stems_of, windows_of, with_streams
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import ModelLike, load, with_proto
+from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.progress import CountedWork, stage
 from onnx_nb.analysis.quantize.what_if import suggest_exclusion
@@ -181,6 +181,11 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
             is_tie = step.margin < step.difference and not off
             rows.append({**step._asdict(), "near tie": is_tie, "part": part, "error": error})
         return rows
+
+    @property
+    def models(self) -> tuple[Model, Model] | None:
+        """Both sides; ``None`` if the reference is no ONNX model."""
+        return None if self._reference is None else (self._reference.model, self._candidate.model)
 
     @property
     def can_drill(self) -> bool:

@@ -81,6 +81,8 @@ export interface CellsRequest extends ValueRequest {
   readonly row?: number;
   readonly column?: number;
   readonly look?: string;
+  /** one of the kinds in the reply; empty for the first */
+  readonly kind?: string;
 }
 
 /** The details of one point. */
@@ -251,6 +253,8 @@ export interface CellsReply {
   readonly trailing: number;
   /** the possible views of the tensor */
   readonly looks: readonly Look[];
+  /** what there is to see of it, such as "Dequantized" and "Packed" */
+  readonly kinds: readonly string[];
   readonly picture: PictureReply | null;
 }
 
