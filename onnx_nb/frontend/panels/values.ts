@@ -162,11 +162,22 @@ function lookSwitch({ page: { looks }, place, turn, signal }: Paging): HTMLEleme
   return el("div.onnx-nb-row", { role: "group", "aria-label": "Look" }, ...looks.map(choose));
 }
 
+const KINDS: Readonly<Record<string, string>> = {
+  Attention: "Probabilities: queries down; across, slots of the past, then the keys of this run",
+  "Error by block": "Of the root mean square of each block, by that of the float weight",
+};
+
 /** Creates a button for each kind of numbers: a weight dequantized or packed, an output or what led to it. */
 function kindSwitch({ page: { kinds }, place, turn, signal }: Paging): HTMLElement {
   const choose = (kind: string, at: number): HTMLButtonElement => {
     const look = at === 0 ? START.look : "channels"; // heads of an attention
-    return choice(kind, "", kind === (place.kind ?? kinds[0]), () => turn({ ...START, look, kind }), signal);
+    return choice(
+      kind,
+      KINDS[kind] ?? "",
+      kind === (place.kind ?? kinds[0]),
+      () => turn({ ...START, look, kind }),
+      signal,
+    );
   };
   return el("div.onnx-nb-row", { role: "group", "aria-label": "Numbers" }, ...kinds.map(choose));
 }
