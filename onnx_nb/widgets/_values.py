@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LIMIT: Final = 8
 """Maximum number of tensors captured one by one whose arrays are kept: the most recently used."""
-DEQUANTIZED: Final = 1 << 26
+DEQUANTIZED: Final = 1 << 25
 """Maximum bytes of packed integers that are shown as the numbers they stand for, which take 50 times as many."""
 DOWNLOAD: Final = 1 << 28
 """Maximum bytes of an array that is sent through the browser; the kernel saves larger ones."""
@@ -65,7 +65,8 @@ class Values:
         self.model, self.graph = model, Graph.opened(model)
         self.known = Captured()
         self._weights: dict[int, Statistics] = {}
-        self._operands: dict[int, Operand | None] = {}
+        self._packed: dict[int, tuple[int, Operand] | None] = {}
+        """The weight that was last looked at: its reader and its numbers, if it is packed."""
 
     def verbs(self) -> dict[str, Verb]:
         """Return the requests that the browser may send, by name."""
@@ -182,7 +183,7 @@ class Values:
 
     def _kinds(self, value: int) -> dict[str, Numbers]:
         """Return what there is to see of a value, by name: first its numbers, then what else is known of it."""
-        from onnx_nb.analysis.compare.operands import reader_of_blocks, weight_of
+        from onnx_nb.analysis.compare.operands import dequantized
         from onnx_nb.analysis.compare.quantization import block_errors
         from onnx_nb.analysis.run.attention import ATTENTIONS
 
@@ -193,23 +194,20 @@ class Values:
             has_heads = node >= 0 and graph.op_type(node) in ATTENTIONS and graph.node_outputs(node)[0] == value
             kinds: dict[str, Numbers] = {"Values": functools.partial(self._captured, value)}
             return {**kinds, "Attention": functools.partial(self._attention, value)} if has_heads else kinds
-        reader = reader_of_blocks(graph, value) if weight_info(name, weight).nbytes <= DEQUANTIZED else None
-        if reader is not None and value not in self._operands:
-            self._operands = {value: weight_of(graph, *reader)}
-        operand = self._operands.get(value)
+        if value not in self._packed:
+            is_small = weight_info(name, weight).nbytes <= DEQUANTIZED
+            self._packed = {value: dequantized(graph, value) if is_small else None}
         kinds = {"Packed": lambda _call: read_tensor(self.model, weight, name)}
-        if reader is None or operand is None:
+        if (packed := self._packed[value]) is None:
             return kinds
-        reference = reference_of(self.model)
-        if reference is not None:
-            kinds["Error by block"] = lambda _call: block_errors(graph, reader[0], operand, reference)
-        return {"Dequantized": lambda _call: operand.array, **kinds}
+        if (reference := reference_of(self.model)) is not None:
+            kinds["Error by block"] = lambda _call: block_errors(graph, *packed, reference)
+        return {"Dequantized": lambda _call: packed[1].array, **kinds}
 
     def _attention(self, value: int, call: Call[Any]) -> NDArray[Any]:
-        captures = self.known
-        if value not in captures.attention:
-            node = self.graph.nodes[self.graph.producer[value]]
-            names = [name for name in node.input if name and name not in self.model.initializers]
+        if value not in (captures := self.known).attention:
+            inputs = self.graph.nodes[self.graph.producer[value]].input
+            names = [name for name in inputs if name and name not in self.model.initializers]
             result = self._run(captures, call, tensors=names, keep=names)
             captures.attention = {value: result.attention(self._name(value))}
         return captures.attention[value]
@@ -226,8 +224,8 @@ class Values:
 
     def _source(self, captures: Captured, value: int) -> str:
         """Return the source of the numbers, in words; empty for a weight as it is stored, and for a constant."""
-        if (operand := self._operands.get(value)) is not None:
-            return f"dequantized to {shape_text(operand.array.shape)}, a scale for each {operand.granularity}"
+        if packed := self._packed.get(value):
+            return f"dequantized to {shape_text(packed[1].array.shape)}, a scale for each {packed[1].granularity}"
         if self._is_weight(value) or self.graph.constant_values[value]:
             return ""
         source = captures.single.get(value) or captures.whole

@@ -95,10 +95,14 @@ def weights_at(graph: Graph, node: int) -> Iterator[Operand]:
     return (operand for place in places if (operand := weight_of(graph, node, place)) is not None)
 
 
-def reader_of_blocks(graph: Graph, value: int) -> tuple[int, int] | None:
-    """Return a node that reads a weight with several integers in a byte, and at which of its inputs."""
-    readers = [(node, graph.node_inputs(node).tolist().index(value)) for node in graph.consumers(value).tolist()]
-    return next((reader for reader in readers if reader[1] in BLOCKS.get(graph.op_type(reader[0]), ())), None)
+def dequantized(graph: Graph, value: int) -> tuple[int, Operand] | None:
+    """Return a node that reads a weight with several integers in a byte, and what it reads, without the integers."""
+    for node in graph.consumers(value).tolist():
+        place = graph.node_inputs(node).tolist().index(value)
+        operand = weight_of(graph, node, place) if place in BLOCKS.get(graph.op_type(node), ()) else None
+        if operand is not None:
+            return node, operand._replace(steps=None, integers=None)
+    return None
 
 
 def _of_blocks(graph: Graph, node: int, place: int) -> Operand | None:
@@ -107,36 +111,27 @@ def _of_blocks(graph: Graph, node: int, place: int) -> Operand | None:
     Those of experts are [experts, outputs, inputs], as a MoE reads them.
     """
     options, op = attributes(graph.nodes[node]), graph.op_type(node)
-    is_table = op == "GatherBlockQuantized"
     bits = int(options.get("bits", options.get("expert_weight_bits", 4)))
     bits = int(options.get(f"fc{(place + 1) // 3}_expert_weight_bits", bits))
     block = int(options.get("block_size", {"GatherBlockQuantized": 128, "MatMulNBits": 32}.get(op, 0)))
+    axis = {"MatMulNBits": 1, "QMoE": -1}.get(op, int(options.get("quantize_axis", 1)))
     blocks = _traced(graph, input_of(graph, node, place))
     scales, zeros = (constant_of(graph, node, slot) for slot in facts(op).scales[place])
     if blocks is None or scales is None or bits not in (2, 4, 8) or options.get("quant_type", b"int") != b"int":
         return None
-    middle = 1 << bits - 1 if blocks.array.dtype == np.uint8 else 0
-    if op == "QMoE":
-        integers, axis = _unpacked(blocks.array, bits), -1
-        zeros = None if zeros is None else _unpacked(zeros, bits)[tuple(map(slice, scales.shape))]
-        if not block:
-            scales, zeros = scales[..., None], None if zeros is None else zeros[..., None]
-    elif is_table:
-        axis = int(options.get("quantize_axis", 1))
-        integers = _unpacked(blocks.array, bits) if blocks.array.dtype == np.uint8 else blocks.array
-        if zeros is not None:
-            zeros = _unpacked(zeros, bits)[tuple(map(slice, scales.shape))] if zeros.dtype == np.uint8 else zeros
-    else:
-        rows, width, axis = int(options["N"]), int(options["K"]), 1
-        integers = _unpacked(blocks.array.reshape(rows, -1), bits)[:, :width]
-        scales = scales.reshape(rows, -1)
-        if zeros is not None and zeros.dtype == np.uint8:
-            zeros = _unpacked(zeros.reshape(rows, -1), bits)[:, : scales.shape[1]]
-        elif zeros is not None:
-            zeros = zeros.reshape(scales.shape)
-    zeros = np.full(scales.shape, middle) if zeros is None else zeros
-    read = Operand(blocks.initializer, integers)
-    operand = _dequantized(read, scales, zeros, axis, block)
+    integers = blocks.array
+    if op == "MatMulNBits":
+        integers, scales = integers.reshape(int(options["N"]), -1), scales.reshape(int(options["N"]), -1)
+        zeros = None if zeros is None else zeros.reshape(int(options["N"]), -1)
+    is_packed = integers.dtype == np.uint8
+    integers = _unpacked(integers, bits)[..., : options.get("K")] if is_packed else integers
+    if zeros is None:
+        zeros = np.full(scales.shape, 1 << bits - 1 if is_packed else 0)
+    elif zeros.dtype == np.uint8:
+        zeros = _unpacked(zeros, bits)[tuple(map(slice, scales.shape))]
+    if op == "QMoE" and not block:
+        scales, zeros = scales[..., None], zeros[..., None]
+    operand = _dequantized(Operand(blocks.initializer, integers), scales, zeros, axis, block)
     if operand is None:
         return None
     operand = operand._replace(bits=bits)

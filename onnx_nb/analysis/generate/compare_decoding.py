@@ -184,13 +184,8 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
 
     @property
     def models(self) -> tuple[Model, Model] | None:
-        """Both sides; ``None`` if the reference is no ONNX model."""
+        """Both sides, whose operations `drill` compares; ``None`` if the reference is no ONNX model."""
         return None if self._reference is None else (self._reference.model, self._candidate.model)
-
-    @property
-    def can_drill(self) -> bool:
-        """Whether both sides are models, whose operations `drill` compares."""
-        return self._reference is not None
 
     def texts(self, tokens: Iterable[int]) -> list[str]:
         """Return what tokens say, where the candidate has a tokenizer; empty texts else."""

@@ -1,14 +1,13 @@
-"""What an attention attends to, and which experts a router chooses, from the arrays that a node read.
+"""What an attention attends to, by the arrays that it read.
 
-Nothing of an attention is computed anew: its kernel runs once more on values that are 1 for one key and 0 for all
-others, so that its output is the probability of that key. Rotary embedding, window, mask, soft cap, sink and cache are
-those of the run, whatever the kernel does with them.
+Nothing is computed anew: its kernel runs once more on values that are 1 for one key and 0 for all others, so that its
+output is the probability of that key. Rotary embedding, window, mask, soft cap, sink and cache are those of the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +19,13 @@ from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.tensors import attributes
 from onnx_nb.analysis.run.session import create, run_session
 
-if TYPE_CHECKING:
-    import onnxruntime
-
 _PLACES: Final = {
     "Attention": ((2,), 5, -1),
     "GroupQueryAttention": ((2, 0), 4, -1),
     "MultiHeadAttention": ((2,), 7, 3),
     "com.microsoft.Attention": ((0,), 4, 2),
 }
-"""Inputs that end with the values, of which the first that is there counts; the input with the values of the past; and
-the one whose end is added to the values."""
+"""Inputs that end with the values, the first that is there; that of the past ones; that whose end is added to them."""
 ATTENTIONS: Final = frozenset(_PLACES)
 """Operators whose probabilities are known."""
 
@@ -44,7 +39,7 @@ def attention_probabilities(
         raise CaptureError(f"{label} is no attention.", advice=f"Those are {', '.join(sorted(ATTENTIONS))}.")
     options, width = attributes(graph.nodes[node]), 0
     count = groups = options.get("kv_num_heads", options.get("num_heads", 0))
-    if op == "Attention" and graph.nodes[node].domain:
+    if op == "Attention" and graph.nodes[node].domain == "com.microsoft":
         op, groups = "com.microsoft.Attention", 1
         inputs, width = _with_passage(inputs, options)
     places, past_place, bias_place = _PLACES[op]
@@ -61,7 +56,9 @@ def attention_probabilities(
     runner, parts = None, list[NDArray[np.float32]]()
     for begin in range(0, keys, width):
         rows = np.eye(keys, width, -begin)
-        arrays[place] = _with_rows(values, rows[before:], groups)
+        arrays[place] = values.copy()
+        size = groups * width if values.ndim == 3 else width
+        arrays[place][..., -size:] = np.tile(rows[before:], size // width)
         if past is not None:
             arrays[past_place] = past.copy()
             arrays[past_place][-1 if past.ndim == 5 else ...] = rows[:before]
@@ -72,26 +69,10 @@ def attention_probabilities(
         output = run_session(runner, feeds, name=label)["output 0"]
         if output.ndim == 3:
             output = output.reshape(*output.shape[:2], -1, width).swapaxes(1, 2)
-        for axis, (choice, what) in enumerate([(heads, "head"), (queries, "query")], 1):
-            if choice is not None:
-                output = output.take(_checked(choice, output.shape[axis], f"{what} of {label}"), axis)
+        for axis, chosen in ((1, heads), (2, queries)):
+            output = output if chosen is None else output.take([*chosen], axis)
         parts.append(output[..., : keys - begin].astype(np.float32))
     return np.concatenate(parts, axis=-1)
-
-
-def _checked(choice: Iterable[int], size: int, what: str) -> list[int]:
-    numbers = [int(number) for number in choice]
-    if wrong := [number for number in numbers if not -size <= number < size]:
-        raise CaptureError(f"there is no {what} with the number {wrong[0]}.", advice=f"There are 0 to {size - 1}.")
-    return numbers
-
-
-def _with_rows(values: NDArray[Any], rows: NDArray[Any], groups: int) -> NDArray[Any]:
-    """Return an input that ends with the values, with a row in place of the values of each key."""
-    changed = values.copy()
-    size = groups * rows.shape[1] if values.ndim == 3 else 0
-    changed[..., -size:] = np.tile(rows, (1, groups)) if size else rows
-    return changed
 
 
 def _with_passage(inputs: list[Any], options: Mapping[str, Any]) -> tuple[list[Any], int]:
@@ -101,13 +82,12 @@ def _with_passage(inputs: list[Any], options: Mapping[str, Any]) -> tuple[list[A
     width = size // options["num_heads"]
     passage = np.zeros((width, weight.shape[1]), weight.dtype)
     passage[:, -size:] = np.tile(np.eye(width), options["num_heads"])
-    kept = weight.copy()
-    kept[:, -size:] = 0
-    longer = np.concatenate([array, np.zeros((*array.shape[:2], width), array.dtype)], axis=-1)
-    return [longer, np.concatenate([kept, passage]), *others], width
+    projection = np.concatenate([weight, passage])
+    projection[: len(weight), -size:] = 0
+    return [np.pad(array, ((0, 0), (0, 0), (0, width))), projection, *others], width
 
 
-def _session(graph: Graph, node: int, feeds: Mapping[str, NDArray[Any]]) -> onnxruntime.InferenceSession:
+def _session(graph: Graph, node: int, feeds: Mapping[str, NDArray[Any]]) -> Any:
     """Return a session of a node alone, whose inputs have numbers: it may read one value twice."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feeds.items()}
     infos = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]

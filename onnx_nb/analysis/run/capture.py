@@ -388,42 +388,25 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
     def attention(
         self, node: str, heads: Iterable[int] | None = None, queries: Iterable[int] | None = None, *, feed: int = 0
     ) -> NDArray[np.float32]:
-        """Return the probabilities of an attention, float32 [batch, heads, queries, keys].
+        """Return the probabilities of an attention, float32 [batch, heads, queries, keys], of some heads and queries.
 
-        Its kernel runs once more, on the arrays that the node read, so `keep` all of its inputs. A sink takes what is
-        missing to a sum of 1.
-
-        Parameters
-        ----------
-        node
-            Name of a GroupQueryAttention, MultiHeadAttention or Attention, or of its output.
-        heads, queries
-            Numbers of those to return; all if ``None``. Query 0 is the first token of this run.
-        feed
-            Number of the feed.
+        The node is named, or its output: a GroupQueryAttention, MultiHeadAttention or Attention whose inputs were kept.
+        Keys are the slots of the past, then the tokens of this run. A sink takes what is missing to a sum of 1.
 
         Raises
         ------
         CaptureError
-            If the node is none of them, or one of its inputs was not kept.
+            If the node is none of them, or an input was not kept.
         """
-        number = self._node(node)
-        return attention_probabilities(self._graph, number, self._read_arrays(number, feed), heads, queries)
+        return attention_probabilities(self._graph, *self._inputs(node, feed), heads, queries)
 
     def experts(self, node: str, *, feed: int = 0) -> NDArray[np.int64]:
-        """Return the experts [tokens, k] that a MoE or QMoE chooses for each token, the one of most weight first.
-
-        Raises
-        ------
-        CaptureError
-            If the node is neither, or its second input, the weights of the experts, was not kept.
-        """
-        number = self._node(node)
+        """Return the experts [tokens, k] that a MoE or QMoE chooses for each token, that of most weight first."""
+        number, arrays = self._inputs(node, feed)
         if self._graph.op_type(number) not in ("MoE", "QMoE"):
             message = f"{self._graph.node_label(number)} sends no tokens to experts."
             raise CaptureError(message, advice="MoE and QMoE do; elsewhere a TopK returns the experts.")
-        weights = self._read_arrays(number, feed, slice(1, 2))[0]
-        order = np.argsort(-weights.astype(np.float32), axis=-1, kind="stable").reshape(-1, weights.shape[-1])
+        order = np.argsort(-arrays[1].astype(np.float32), axis=-1, kind="stable")
         return order[:, : attribute(self._graph.nodes[number], "k", 1)]
 
     _columns = ("name", "node", "op_type", "dtype", "shape", "nbytes", *_NUMBERS)
@@ -463,24 +446,18 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         message = f"tensor {quoted(str(name))} was not captured.{at}"
         raise CaptureError(message, advice=closest_text(str(name), self._values) or "See cap.names.")
 
-    def _node(self, name: str) -> int:
-        """Return the node of a name, or the one that writes a tensor of that name."""
-        names = self._graph.names
-        number = names.index(name) if name and name in names else int(self._graph.producer[self._graph.value(name)])
-        if not 0 <= number < self._graph.main_count:
-            raise CaptureError(f"{quoted(name)} is no node of the main graph.", advice="Name one, or its output.")
-        return number
-
-    def _read_arrays(self, node: int, feed: int, places: slice = slice(None)) -> list[Any]:
-        """Return the arrays that a node read, None where an optional input is omitted."""
-        names = self._graph.nodes[node].input[places]
-        missing = [name for name in dict.fromkeys(names) if name in self._values and name not in self.array_names]
+    def _inputs(self, name: str, feed: int) -> tuple[int, list[Any]]:
+        """Return a node by its name or that of its output, and the arrays that it read; None for those omitted."""
+        graph = self._graph
+        node = graph.names.index(name) if name in graph.names else int(graph.producer[graph.value(name)])
+        if not 0 <= node < graph.main_count:
+            raise CaptureError(f"{quoted(name)} is neither a node of the main graph nor an output of one.")
+        names = graph.nodes[node].input
+        missing = [key for key in dict.fromkeys(names) if key in self._values and key not in self.array_names]
         if missing:
-            message = (
-                f"the capture lacks {count_text(len(missing), 'array')} that {self._graph.node_label(node)} reads."
-            )
+            message = f"the capture lacks {count_text(len(missing), 'input')} of the node {quoted(name)}."
             raise CaptureError(message, advice=f"Capture again with keep={missing}.")
-        return [self[(name, feed) if self.feeds > 1 else name] if name else None for name in names]
+        return node, [self[(key, feed) if self.feeds > 1 else key] if key else None for key in names]
 
     def _read_by(self, node: int, names: Mapping[int, str]) -> dict[str, Statistics]:
         graph = self._graph

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.compare.operands import Operand, reader_of_blocks, weight_of
+from onnx_nb.analysis.compare.operands import Operand, dequantized
 from onnx_nb.analysis.compare.quantization import block_errors
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
@@ -42,11 +42,9 @@ def model_of(op: str, feeds: dict[str, Any], weights: dict[str, Any], inputs: li
 
 def operand_of(model: Any, name: str) -> Operand:
     graph = Graph.of(model)
-    reader = reader_of_blocks(graph, graph.value(name))
-    assert reader is not None
-    operand = weight_of(graph, *reader)
-    assert operand is not None
-    return operand
+    pair = dequantized(graph, graph.value(name))
+    assert pair is not None
+    return pair[1]
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
