@@ -202,23 +202,20 @@ def reference_of(model: Model) -> Model | None:
     from onnx_nb.analysis.generate.compare_decoding import DecodingComparison
 
     pairs = [value.models for value in variables().values() if isinstance(value, Comparison | DecodingComparison)]
-    return next((pair[0] for pair in reversed(pairs) if pair and _is_same(pair[1], model)), None)
+    same = [pair for pair in pairs if pair and (pair[1] is model or (model.path and pair[1].path == model.path))]
+    return same[-1][0] if same else None
 
 
 def _compared_with(model: Model) -> Comparison:
     """Return the latest comparison in a cell of which a model is a side."""
     from onnx_nb.analysis.compare.comparison import Comparison
 
-    comparisons = [value for value in variables().values() if isinstance(value, Comparison)]
+    comparisons = [value for value in variables().values() if isinstance(value, Comparison) and value.models]
     for comparison in reversed(comparisons):
-        if any(_is_same(side, model) for side in comparison.models or ()):
+        if any(side is model or (side.path and side.path == model.path) for side in comparison.models or ()):
             return comparison
     advice = "Run onnx_nb.compare(reference, this model) or onnx_nb.compare_torch in a cell; then press Error again."
     raise OnnxNbError("this model has not been compared with another one yet.", advice=advice)
-
-
-def _is_same(side: Model, model: Model) -> bool:
-    return side is model or (side.path is not None and side.path == model.path)
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:

@@ -6,7 +6,6 @@ statistics, or one at a time, which also keeps its array.
 
 from __future__ import annotations
 
-import functools
 import io
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.view.array_preview import Look
     from onnx_nb.widgets.protocol import CaptureRequest, CellsRequest, ValueRequest
 
-    Numbers = Callable[[Call[Any]], NDArray[Any]]
-
 LIMIT: Final = 8
 """Maximum number of tensors captured one by one whose arrays are kept: the most recently used."""
 DEQUANTIZED: Final = 1 << 25
@@ -55,7 +52,6 @@ class Captured:
     """The last capture of the whole model."""
     single: OrderedDict[int, Capture] = field(default_factory=OrderedDict)
     attention: dict[int, NDArray[Any]] = field(default_factory=dict)
-    """The probabilities of the attention that was last looked at, by its output."""
 
 
 class Values:
@@ -66,7 +62,6 @@ class Values:
         self.known = Captured()
         self._weights: dict[int, Statistics] = {}
         self._packed: dict[int, tuple[int, Operand] | None] = {}
-        """The weight that was last looked at: its reader and its numbers, if it is packed."""
 
     def verbs(self) -> dict[str, Verb]:
         """Return the requests that the browser may send, by name."""
@@ -181,7 +176,7 @@ class Values:
     def _array(self, value: int, call: Call[Any]) -> NDArray[Any]:
         return next(iter(self._kinds(value).values()))(call)
 
-    def _kinds(self, value: int) -> dict[str, Numbers]:
+    def _kinds(self, value: int) -> dict[str, Callable[[Call[Any]], NDArray[Any]]]:
         """Return what there is to see of a value, by name: first its numbers, then what else is known of it."""
         from onnx_nb.analysis.compare.operands import dequantized
         from onnx_nb.analysis.compare.quantization import block_errors
@@ -192,11 +187,11 @@ class Values:
         if weight is None:
             node = int(graph.producer[value])
             has_heads = node >= 0 and graph.op_type(node) in ATTENTIONS and graph.node_outputs(node)[0] == value
-            kinds: dict[str, Numbers] = {"Values": functools.partial(self._captured, value)}
-            return {**kinds, "Attention": functools.partial(self._attention, value)} if has_heads else kinds
+            kinds: dict[str, Callable[[Call[Any]], NDArray[Any]]] = {"Values": lambda call: self._captured(value, call)}
+            return {**kinds, "Attention": lambda call: self._attention(value, call)} if has_heads else kinds
         if value not in self._packed:
-            is_small = weight_info(name, weight).nbytes <= DEQUANTIZED
-            self._packed = {value: dequantized(graph, value) if is_small else None}
+            nbytes = weight_info(name, weight).nbytes
+            self._packed = {value: dequantized(graph, value) if nbytes <= DEQUANTIZED else None}
         kinds = {"Packed": lambda _call: read_tensor(self.model, weight, name)}
         if (packed := self._packed[value]) is None:
             return kinds

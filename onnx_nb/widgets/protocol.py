@@ -112,7 +112,6 @@ class CellsRequest(ValueRequest):
     column: int = 0
     look: str = "slice"
     kind: str = ""
-    """one of the kinds in the reply; empty for the first"""
 
 
 class DetailRequest(EmptyRequest):

@@ -106,10 +106,7 @@ def dequantized(graph: Graph, value: int) -> tuple[int, Operand] | None:
 
 
 def _of_blocks(graph: Graph, node: int, place: int) -> Operand | None:
-    """Return the weight of an operator whose integers have a scale for each block, as a MatMul or Gather reads it.
-
-    Those of experts are [experts, outputs, inputs], as a MoE reads them.
-    """
+    """Return the weight of an operator whose integers have a scale for each block, as MatMul, Gather or MoE read it."""
     options, op = attributes(graph.nodes[node]), graph.op_type(node)
     bits = int(options.get("bits", options.get("expert_weight_bits", 4)))
     bits = int(options.get(f"fc{(place + 1) // 3}_expert_weight_bits", bits))

@@ -36,7 +36,7 @@ from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.protofields import Longs
 from onnx_nb.analysis.model.saved import Count, Size
-from onnx_nb.analysis.model.tensors import attributes, listed
+from onnx_nb.analysis.model.tensors import attribute, attributes, listed
 from onnx_nb.analysis.run.statistics import Floats
 
 _BITS: Final[dict[int, int]] = {
@@ -576,8 +576,7 @@ def block_errors(graph: Graph, node: int, operand: Operand, reference: Model) ->
     right = turned(reference.tensor(name), operand.array) if name in reference.initializers else None
     if right is None:
         raise OnnxNbError(f"{reference.name} has no weight {quoted(name)} of {shape_text(operand.array.shape)}.")
-    axes = {"MatMulNBits": 0, "QMoE": -1}
-    axis = axes.get(graph.op_type(node), attributes(graph.nodes[node]).get("quantize_axis", 1))
+    axis = {"MatMulNBits": 0, "QMoE": -1}.get(graph.op_type(node), attribute(graph.nodes[node], "quantize_axis", 1))
     size = int(operand.granularity.rpartition(" ")[2]) if "block" in operand.granularity else right.shape[axis]
     starts = range(0, right.shape[axis], size)
     parts = (np.square(array.astype(np.float64)) for array in (operand.array - right, right))

@@ -6,7 +6,7 @@ output is the probability of that key. Rotary embedding, window, mask, soft cap,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,19 +19,17 @@ from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.tensors import attributes
 from onnx_nb.analysis.run.session import create, run_session
 
-_PLACES: Final = {
+ATTENTIONS: Final = {
     "Attention": ((2,), 5, -1),
     "GroupQueryAttention": ((2, 0), 4, -1),
     "MultiHeadAttention": ((2,), 7, 3),
     "com.microsoft.Attention": ((0,), 4, 2),
 }
 """Inputs that end with the values, the first that is there; that of the past ones; that whose end is added to them."""
-ATTENTIONS: Final = frozenset(_PLACES)
-"""Operators whose probabilities are known."""
 
 
 def attention_probabilities(
-    graph: Graph, node: int, inputs: list[Any], heads: Iterable[int] | None, queries: Iterable[int] | None
+    graph: Graph, node: int, inputs: list[Any], heads: Sequence[int] | slice, queries: Sequence[int] | slice
 ) -> NDArray[np.float32]:
     """Return the probabilities [batch, heads, queries, keys] of an attention that reads these arrays."""
     op, label = graph.op_type(node), graph.node_label(node)
@@ -42,13 +40,14 @@ def attention_probabilities(
     if op == "Attention" and graph.nodes[node].domain == "com.microsoft":
         op, groups = "com.microsoft.Attention", 1
         inputs, width = _with_passage(inputs, options)
-    places, past_place, bias_place = _PLACES[op]
+    places, past_place, bias_place = ATTENTIONS[op]
     arrays = [*inputs, *[None] * (past_place + 1 - len(inputs))]
     place = next((number for number in places if arrays[number] is not None), places[0])
     values, past, bias = (arrays[number] if number >= 0 else None for number in (place, past_place, bias_place))
     if values is None or (past is not None and past.dtype != values.dtype):
-        message = f"{label} reads keys and values side by side, or a past of fewer bits."
-        raise CaptureError(message, advice="Its probabilities are not known.")
+        raise CaptureError(
+            f"{label} reads keys and values side by side, or a past of fewer bits: nothing can replace them."
+        )
     packed = options.get("num_heads", 0) + 2 * groups if place == 0 else groups
     width = width or values.shape[-1] // (packed if values.ndim == 3 else 1)
     before = 0 if past is None else past.shape[-2]
@@ -69,9 +68,7 @@ def attention_probabilities(
         output = run_session(runner, feeds, name=label)["output 0"]
         if output.ndim == 3:
             output = output.reshape(*output.shape[:2], -1, width).swapaxes(1, 2)
-        for axis, chosen in ((1, heads), (2, queries)):
-            output = output if chosen is None else output.take([*chosen], axis)
-        parts.append(output[..., : keys - begin].astype(np.float32))
+        parts.append(output[:, heads][:, :, queries, : keys - begin].astype(np.float32))
     return np.concatenate(parts, axis=-1)
 
 

@@ -386,7 +386,12 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         return None if origin is None else NonFinite("", *origin, {}, {})
 
     def attention(
-        self, node: str, heads: Iterable[int] | None = None, queries: Iterable[int] | None = None, *, feed: int = 0
+        self,
+        node: str,
+        heads: Sequence[int] | slice = slice(None),
+        queries: Sequence[int] | slice = slice(None),
+        *,
+        feed: int = 0,
     ) -> NDArray[np.float32]:
         """Return the probabilities of an attention, float32 [batch, heads, queries, keys], of some heads and queries.
 
@@ -404,8 +409,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         """Return the experts [tokens, k] that a MoE or QMoE chooses for each token, that of most weight first."""
         number, arrays = self._inputs(node, feed)
         if self._graph.op_type(number) not in ("MoE", "QMoE"):
-            message = f"{self._graph.node_label(number)} sends no tokens to experts."
-            raise CaptureError(message, advice="MoE and QMoE do; elsewhere a TopK returns the experts.")
+            raise CaptureError(f"{self._graph.node_label(number)} is no MoE: it sends no tokens to experts.")
         order = np.argsort(-arrays[1].astype(np.float32), axis=-1, kind="stable")
         return order[:, : attribute(self._graph.nodes[number], "k", 1)]
 

@@ -81,7 +81,6 @@ export interface CellsRequest extends ValueRequest {
   readonly row?: number;
   readonly column?: number;
   readonly look?: string;
-  /** one of the kinds in the reply; empty for the first */
   readonly kind?: string;
 }
 
