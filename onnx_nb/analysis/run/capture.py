@@ -397,11 +397,6 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
 
         The node is named, or its output: a GroupQueryAttention, MultiHeadAttention or Attention whose inputs were kept.
         Keys are the slots of the past, then the tokens of this run. A sink takes what is missing to a sum of 1.
-
-        Raises
-        ------
-        CaptureError
-            If the node is none of them, or an input was not kept.
         """
         return attention_probabilities(self._graph, *self._inputs(node, feed), heads, queries)
 
