@@ -202,8 +202,8 @@ def reference_of(model: Model) -> Model | None:
     from onnx_nb.analysis.generate.compare_decoding import DecodingComparison
 
     pairs = [value.models for value in variables().values() if isinstance(value, Comparison | DecodingComparison)]
-    same = [pair for pair in pairs if pair and (pair[1] is model or (model.path and pair[1].path == model.path))]
-    return same[-1][0] if same else None
+    matches = [pair for pair in pairs if pair and (pair[1] is model or (model.path and pair[1].path == model.path))]
+    return matches[-1][0] if matches else None
 
 
 def _compared_with(model: Model) -> Comparison:

@@ -61,7 +61,7 @@ class Values:
         self.model, self.graph = model, Graph.opened(model)
         self.known = Captured()
         self._weights: dict[int, Statistics] = {}
-        self._packed: dict[int, tuple[int, Operand] | None] = {}
+        self._readers: dict[int, tuple[int, Operand] | None] = {}
 
     def verbs(self) -> dict[str, Verb]:
         """Return the requests that the browser may send, by name."""
@@ -178,7 +178,7 @@ class Values:
 
     def _kinds(self, value: int) -> dict[str, Callable[[Call[Any]], NDArray[Any]]]:
         """Return what there is to see of a value, by name: first its numbers, then what else is known of it."""
-        from onnx_nb.analysis.compare.operands import dequantized
+        from onnx_nb.analysis.compare.operands import block_reader
         from onnx_nb.analysis.compare.quantization import block_errors
         from onnx_nb.analysis.run.attention import ATTENTIONS
 
@@ -189,15 +189,15 @@ class Values:
             has_heads = node >= 0 and graph.op_type(node) in ATTENTIONS and graph.node_outputs(node)[0] == value
             kinds: dict[str, Callable[[Call[Any]], NDArray[Any]]] = {"Values": lambda call: self._captured(value, call)}
             return {**kinds, "Attention": lambda call: self._attention(value, call)} if has_heads else kinds
-        if value not in self._packed:
+        if value not in self._readers:
             nbytes = weight_info(name, weight).nbytes
-            self._packed = {value: dequantized(graph, value) if nbytes <= DEQUANTIZED else None}
+            self._readers = {value: block_reader(graph, value) if nbytes <= DEQUANTIZED else None}
         kinds = {"Packed": lambda _call: read_tensor(self.model, weight, name)}
-        if (packed := self._packed[value]) is None:
+        if (reader := self._readers[value]) is None:
             return kinds
         if (reference := reference_of(self.model)) is not None:
-            kinds["Error by block"] = lambda _call: block_errors(graph, *packed, reference)
-        return {"Dequantized": lambda _call: packed[1].array, **kinds}
+            kinds["Error by block"] = lambda _call: block_errors(graph, *reader, reference)
+        return {"Dequantized": lambda _call: reader[1].array, **kinds}
 
     def _attention(self, value: int, call: Call[Any]) -> NDArray[Any]:
         if value not in (captures := self.known).attention:
@@ -219,8 +219,8 @@ class Values:
 
     def _source(self, captures: Captured, value: int) -> str:
         """Return the source of the numbers, in words; empty for a weight as it is stored, and for a constant."""
-        if packed := self._packed.get(value):
-            return f"dequantized to {shape_text(packed[1].array.shape)}, a scale for each {packed[1].granularity}"
+        if reader := self._readers.get(value):
+            return f"dequantized to {shape_text(reader[1].array.shape)}, a scale for each {reader[1].granularity}"
         if self._is_weight(value) or self.graph.constant_values[value]:
             return ""
         source = captures.single.get(value) or captures.whole

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 import onnx_nb
-from onnx_nb.analysis.compare.operands import dequantized
+from onnx_nb.analysis.compare.operands import block_reader
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.tensors import attributes
 from onnx_nb.analysis.run.attention import ATTENTIONS
@@ -71,7 +71,7 @@ def weight_errors(package: Any) -> tuple[int, float]:
     """Return the count of packed weights, and their largest error against what onnxruntime reads."""
     graph, errors = Graph.of(package), list[float]()
     for name in package.initializers:
-        pair = dequantized(graph, graph.value(name)) if graph.value(name) >= 0 else None
+        pair = block_reader(graph, graph.value(name)) if graph.value(name) >= 0 else None
         if pair is None:
             continue
         node, operand = graph.nodes[pair[0]], pair[1]

@@ -95,7 +95,7 @@ def weights_at(graph: Graph, node: int) -> Iterator[Operand]:
     return (operand for place in places if (operand := weight_of(graph, node, place)) is not None)
 
 
-def dequantized(graph: Graph, value: int) -> tuple[int, Operand] | None:
+def block_reader(graph: Graph, value: int) -> tuple[int, Operand] | None:
     """Return a node that reads a weight with several integers in a byte, and what it reads, without the integers."""
     for node in graph.consumers(value).tolist():
         place = graph.node_inputs(node).tolist().index(value)
@@ -120,10 +120,10 @@ def _of_blocks(graph: Graph, node: int, place: int) -> Operand | None:
     if op == "MatMulNBits":
         integers, scales = integers.reshape(int(options["N"]), -1), scales.reshape(int(options["N"]), -1)
         zeros = None if zeros is None else zeros.reshape(int(options["N"]), -1)
-    is_packed = integers.dtype == np.uint8
-    integers = _unpacked(integers, bits)[..., : options.get("K")] if is_packed else integers
+    has_bytes = integers.dtype == np.uint8
+    integers = _unpacked(integers, bits)[..., : options.get("K")] if has_bytes else integers
     if zeros is None:
-        zeros = np.full(scales.shape, 1 << bits - 1 if is_packed else 0)
+        zeros = np.full(scales.shape, 1 << bits - 1 if has_bytes else 0)
     elif zeros.dtype == np.uint8:
         zeros = _unpacked(zeros, bits)[tuple(map(slice, scales.shape))]
     if op == "QMoE" and not block:

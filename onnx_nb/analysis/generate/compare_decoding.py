@@ -568,7 +568,7 @@ class _ModuleSide:
         self._layers = max(alike, key=lambda layers: sum(p.numel() for p in layers.parameters()))
         self._device = next(module.parameters()).device
         tensors = {name: torch.tensor(array, device=self._device) for name, array in feeds.items() if is_whole}
-        self._encoded: dict[str, Any] = tensors
+        self._encoder_feeds: dict[str, Any] = tensors
 
     def step(self, ids: Longs, mask: Longs) -> tuple[Any, Streams]:
         """Return the logits of a step, and the stream before each layer, after each attention and at the end."""
@@ -594,7 +594,7 @@ class _ModuleSide:
 
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
         feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-        feeds = {"decoder_input_ids": ids} if self._encoded else feeds
+        feeds = {"decoder_input_ids": ids} if self._encoder_feeds else feeds
         tensors = {name: torch.tensor(array, device=self._device) for name, array in feeds.items()}
         with contextlib.ExitStack() as hooks, torch.no_grad():
             for layer in self._layers:
@@ -606,10 +606,10 @@ class _ModuleSide:
                     elif [*child.parameters()]:
                         hooks.enter_context(child.register_forward_pre_hook(before_half, with_kwargs=True))
             hooks.enter_context(self._layers[-1].register_forward_hook(after))
-            output = self._module(**{self._word: self._cache}, use_cache=True, **tensors, **self._encoded)
+            output = self._module(**{self._word: self._cache}, use_cache=True, **tensors, **self._encoder_feeds)
         self._cache = output[self._word]
-        if self._encoded:  # it runs once
-            self._encoded["encoder_outputs"] = (output.encoder_last_hidden_state,)
+        if self._encoder_feeds:  # it runs once
+            self._encoder_feeds["encoder_outputs"] = (output.encoder_last_hidden_state,)
         arrays = [tensor.float().cpu().numpy() for tensor in (output.logits, *streams)]
         return arrays[0], arrays[1:]
 

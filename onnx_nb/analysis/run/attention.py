@@ -48,19 +48,19 @@ def attention_probabilities(
         raise CaptureError(
             f"{label} reads keys and values side by side, or a past of fewer bits: nothing can replace them."
         )
-    packed = options.get("num_heads", 0) + 2 * groups if place == 0 else groups
-    width = width or values.shape[-1] // (packed if values.ndim == 3 else 1)
-    before = 0 if past is None else past.shape[-2]
-    keys = before + values.shape[2 if values.ndim == 4 else 1]
+    divisor = options.get("num_heads", 0) + 2 * groups if place == 0 else groups
+    width = width or values.shape[-1] // (divisor if values.ndim == 3 else 1)
+    start = 0 if past is None else past.shape[-2]
+    keys = start + values.shape[2 if values.ndim == 4 else 1]
     runner, parts = None, list[NDArray[np.float32]]()
     for begin in range(0, keys, width):
         rows = np.eye(keys, width, -begin)
         arrays[place] = values.copy()
         size = groups * width if values.ndim == 3 else width
-        arrays[place][..., -size:] = np.tile(rows[before:], size // width)
+        arrays[place][..., -size:] = np.tile(rows[start:], size // width)
         if past is not None:
             arrays[past_place] = past.copy()
-            arrays[past_place][-1 if past.ndim == 5 else ...] = rows[:before]
+            arrays[past_place][-1 if past.ndim == 5 else ...] = rows[:start]
         if bias is not None:
             arrays[bias_place] = np.append(bias[: -count * width], np.zeros(count * width, bias.dtype))
         feeds = {f"input {number}": array for number, array in enumerate(arrays) if array is not None}

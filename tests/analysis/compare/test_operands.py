@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.compare.operands import Operand, dequantized
+from onnx_nb.analysis.compare.operands import Operand, block_reader
 from onnx_nb.analysis.compare.quantization import block_errors
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
@@ -42,7 +42,7 @@ def model_of(op: str, feeds: dict[str, Any], weights: dict[str, Any], inputs: li
 
 def operand_of(model: Any, name: str) -> Operand:
     graph = Graph.of(model)
-    pair = dequantized(graph, graph.value(name))
+    pair = block_reader(graph, graph.value(name))
     assert pair is not None
     return pair[1]
 
