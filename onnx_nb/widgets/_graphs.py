@@ -196,6 +196,16 @@ def variables() -> dict[str, Any]:
     return dict(getattr(running_shell(), "user_ns", {}))
 
 
+def reference_of(model: Model) -> Model | None:
+    """Return the reference of the latest comparison in a cell whose candidate a model is."""
+    from onnx_nb.analysis.compare.comparison import Comparison
+    from onnx_nb.analysis.generate.compare_decoding import DecodingComparison
+
+    pairs = [value.models for value in variables().values() if isinstance(value, Comparison | DecodingComparison)]
+    matches = [pair for pair in pairs if pair and (pair[1] is model or (model.path and pair[1].path == model.path))]
+    return matches[-1][0] if matches else None
+
+
 def _compared_with(model: Model) -> Comparison:
     """Return the latest comparison in a cell of which a model is a side."""
     from onnx_nb.analysis.compare.comparison import Comparison

@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, count_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import read_tensor
+from onnx_nb.analysis.model.model import read_tensor, weight_info
 from onnx_nb.widgets._channel import Call, Reply, Verb
+from onnx_nb.widgets._graphs import reference_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
+    from onnx_nb.analysis.compare.operands import Operand
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.run.statistics import Statistics
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 
 LIMIT: Final = 8
 """Maximum number of tensors captured one by one whose arrays are kept: the most recently used."""
+DEQUANTIZED: Final = 1 << 25
+"""Maximum bytes of packed integers that are shown as the numbers they stand for, which take 50 times as many."""
 DOWNLOAD: Final = 1 << 28
 """Maximum bytes of an array that is sent through the browser; the kernel saves larger ones."""
 
@@ -45,6 +51,7 @@ class Captured:
     whole: Capture | None = None
     """The last capture of the whole model."""
     single: OrderedDict[int, Capture] = field(default_factory=OrderedDict)
+    attention: dict[int, NDArray[Any]] = field(default_factory=dict)
 
 
 class Values:
@@ -54,6 +61,7 @@ class Values:
         self.model, self.graph = model, Graph.opened(model)
         self.known = Captured()
         self._weights: dict[int, Statistics] = {}
+        self._readers: dict[int, tuple[int, Operand] | None] = {}
 
     def verbs(self) -> dict[str, Verb]:
         """Return the requests that the browser may send, by name."""
@@ -97,15 +105,17 @@ class Values:
         from onnx_nb.widgets.protocol import CellsReply, PictureReply
 
         request = call.request
-        array = self._array(request.value, call)
+        kinds = self._kinds(request.value)
+        array = kinds.get(request.kind, next(iter(kinds.values())))(call)
         cells = vars(page(array, index=request.index, row=request.row, column=request.column))
         image = picture(array, index=request.index, look=cast("Look", request.look))
         if image is None:
-            return Reply(CellsReply(**cells, looks=looks(array.shape), picture=None))
+            return Reply(CellsReply(**cells, looks=looks(array.shape), kinds=tuple(kinds), picture=None))
         tiles, height, width = image.pixels.shape[:3]
         ends = {"low": _json(image.low), "high": _json(image.high)}
         drawing = PictureReply(look=image.look, shape=(tiles, height, width), first=image.first, **ends)
-        return Reply(CellsReply(**cells, looks=looks(array.shape), picture=drawing), [image.pixels.tobytes()])
+        reply = CellsReply(**cells, looks=looks(array.shape), kinds=tuple(kinds), picture=drawing)
+        return Reply(reply, [image.pixels.tobytes()])
 
     def npy(self, call: Call[ValueRequest]) -> Reply:
         """Reply with a value as the content of a .npy file."""
@@ -164,10 +174,41 @@ class Values:
         return source.statistics(name) if source is not None and name in source else None
 
     def _array(self, value: int, call: Call[Any]) -> NDArray[Any]:
+        return next(iter(self._kinds(value).values()))(call)
+
+    def _kinds(self, value: int) -> dict[str, Callable[[Call[Any]], NDArray[Any]]]:
+        """Return what there is to see of a value, by name: first its numbers, then what else is known of it."""
+        from onnx_nb.analysis.compare.operands import block_reader
+        from onnx_nb.analysis.compare.quantization import block_errors
+        from onnx_nb.analysis.run.attention import ATTENTIONS
+
+        graph, name = self.graph, self._name(value)
+        weight = graph.weight(value)
+        if weight is None:
+            node = int(graph.producer[value])
+            has_heads = node >= 0 and graph.op_type(node) in ATTENTIONS and graph.node_outputs(node)[0] == value
+            kinds: dict[str, Callable[[Call[Any]], NDArray[Any]]] = {"Values": lambda call: self._captured(value, call)}
+            return {**kinds, "Attention": lambda call: self._attention(value, call)} if has_heads else kinds
+        if value not in self._readers:
+            nbytes = weight_info(name, weight).nbytes
+            self._readers = {value: block_reader(graph, value) if nbytes <= DEQUANTIZED else None}
+        kinds = {"Packed": lambda _call: read_tensor(self.model, weight, name)}
+        if (reader := self._readers[value]) is None:
+            return kinds
+        if (reference := reference_of(self.model)) is not None:
+            kinds["Error by block"] = lambda _call: block_errors(graph, *reader, reference)
+        return {"Dequantized": lambda _call: reader[1].array, **kinds}
+
+    def _attention(self, value: int, call: Call[Any]) -> NDArray[Any]:
+        if value not in (captures := self.known).attention:
+            inputs = self.graph.nodes[self.graph.producer[value]].input
+            names = [name for name in inputs if name and name not in self.model.initializers]
+            result = self._run(captures, call, tensors=names, keep=names)
+            captures.attention = {value: result.attention(self._name(value))}
+        return captures.attention[value]
+
+    def _captured(self, value: int, call: Call[Any]) -> NDArray[Any]:
         name = self._name(value)
-        weight = self.graph.weight(value)
-        if weight is not None:
-            return read_tensor(self.model, weight, name)
         captures = self.known
         source = captures.single.get(value) or self._capture_one(captures, value, call)
         captures.single.move_to_end(value)
@@ -177,11 +218,11 @@ class Values:
         raise OnnxNbError(f"{quoted(name)} is a sequence or an optional value, not one array.")
 
     def _source(self, captures: Captured, value: int) -> str:
-        """Return the source of the numbers, in words."""
-        if self._is_weight(value):
-            return "weight"
-        if self.graph.constant_values[value]:
-            return "constant"
+        """Return the source of the numbers, in words; empty for a weight as it is stored, and for a constant."""
+        if reader := self._readers.get(value):
+            return f"dequantized to {shape_text(reader[1].array.shape)}, a scale for each {reader[1].granularity}"
+        if self._is_weight(value) or self.graph.constant_values[value]:
+            return ""
         source = captures.single.get(value) or captures.whole
         inputs = "random inputs" if captures.feeds is None else "your feeds"
         return f"captured, {count_text(1 if source is None else source.feeds, 'run')} on {inputs}"

@@ -111,6 +111,7 @@ class CellsRequest(ValueRequest):
     row: int = 0
     column: int = 0
     look: str = "slice"
+    kind: str = ""
 
 
 class DetailRequest(EmptyRequest):
@@ -291,6 +292,8 @@ class CellsReply(Wire, Page):
 
     looks: tuple[Look, ...]
     """the possible views of the tensor"""
+    kinds: tuple[str, ...]
+    """what there is to see of it, such as "Dequantized" and "Packed\""""
     picture: PictureReply | None
 
 

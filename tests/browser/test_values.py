@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 from playwright.sync_api import expect
 
 from tests import models
+from tests.analysis.generate import packages
 from tests.browser.graph import GraphWidget
 
 if TYPE_CHECKING:
@@ -68,4 +71,51 @@ def test_everything_is_captured_with_progress_and_colored(lab: JupyterPage) -> N
     graph.click(name, "tensor")
     expect(graph.root.get_by_label("Values", exact=True)).to_contain_text("random inputs")
     lab.screenshot("captured-all", graph.root)
+    assert lab.errors == []
+
+
+def test_the_heads_of_an_attention_and_packed_weights_are_seen(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    wrong = packages.four_bits(packages.decoder(2, window=8))
+    name = "model/layers.0/attn/o_proj.weight"
+    scales = next(tensor for tensor in wrong.graph.initializer if tensor.name == f"{name}_scales")
+    array = numpy_helper.to_array(scales).copy()
+    array[7, 1] *= 2
+    scales.CopyFrom(numpy_helper.from_array(array, scales.name))
+    onnx.save(packages.decoder(2, window=8), tmp_path / "right.onnx")
+    onnx.save(wrong, tmp_path / "wrong.onnx")
+    code = f"""import onnx_nb
+c = onnx_nb.compare_decoding({str(tmp_path / "right.onnx")!r}, {str(tmp_path / "wrong.onnx")!r}, steps=4)
+d = onnx_nb.decode({str(tmp_path / "wrong.onnx")!r}, list(range(20)), 3)
+g = onnx_nb.ModelGraph(c.models[1])
+g.feeds = d.feeds(0)
+g"""
+    lab.open(lab.server.write("inside.ipynb", code)).run_all()
+    graph = GraphWidget(lab.widget("graph"))
+    node = "next(n for n in g.model.proto.graph.node if n.op_type == 'GroupQueryAttention')"
+    select = "const t = view.columns.find(args[0], 'tensor'); view.dispatch({type: 'select', target: t});"
+    graph.call(select, lab.kernel.evaluate(f"{node}.output[0]"))
+    panel = graph.root.get_by_label("Values", exact=True)
+    graph.press("Capture")
+    panel.get_by_role("button", name="Values").click()
+    panel.get_by_role("button", name="Attention").click()
+    expect(panel.get_by_role("button", name="Channels")).to_have_attribute("aria-pressed", "true")
+    panel.locator("canvas").scroll_into_view_if_needed()
+    lab.screenshot(f"attention-{lab.theme}", graph.root)
+    panel.locator("canvas.onnx-nb-tiles").click(position={"x": 5, "y": 5})
+    expect(panel.get_by_role("button", name="One slice")).to_have_attribute("aria-pressed", "true")
+    expect(panel.get_by_role("button", name="Attention")).to_have_attribute("aria-pressed", "true")
+    lab.kernel.run(f"p = onnx_nb.capture(g.model, g.feeds, keep='*').attention({node}.name)")
+    assert panel.locator("td").first.inner_text() == lab.kernel.evaluate("f'{p[0, 0, 0, 0]:.6g}'")
+    lab.screenshot(f"attention-head-{lab.theme}", graph.root)
+    graph.call(select, f"{name}_Q4")
+    expect(panel).to_contain_text("dequantized to")
+    panel.get_by_role("button", name="Values").click()
+    expect(panel.get_by_role("button", name="Dequantized")).to_have_attribute("aria-pressed", "true")
+    panel.locator("canvas").scroll_into_view_if_needed()
+    lab.screenshot(f"dequantized-{lab.theme}", graph.root)
+    panel.get_by_role("button", name="Error by block").click()
+    expect(panel.get_by_role("button", name="Error by block")).to_have_attribute("aria-pressed", "true")
+    panel.locator("canvas").scroll_into_view_if_needed()
+    lab.screenshot(f"block-errors-{lab.theme}", graph.root)
     assert lab.errors == []

@@ -383,6 +383,63 @@ def test_a_capture_on_feeds_that_were_replaced_meanwhile_is_refused(monkeypatch:
     assert (content["value"]["max"], content["value"]["source"]) == (-1, "captured, 1 run on your feeds")
 
 
+def test_the_heads_of_an_attention_are_one_kind_of_numbers() -> None:
+    widget = ModelGraph(
+        onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 23]>
+    g (float[1, 6, 16] x) => (float[1, 6, 16] y) {
+      k = Neg(x)  y = Attention<q_num_heads = 2, kv_num_heads = 2>(x, k, k) }""")
+    )
+    content, _ = ask(widget, "values", value=widget._values.graph.value("k"), index=[], row=0, column=0, look="slice")
+    assert content["value"]["kinds"] == ["Values"]
+    place = {"value": widget._values.graph.value("y"), "index": [], "row": 0, "column": 0, "look": "channels"}
+    content, _ = ask(widget, "values", **place)
+    assert (content["value"]["kinds"], content["value"]["shape"]) == (["Values", "Attention"], [1, 6, 16])
+    content, [pixels] = ask(widget, "values", kind="Attention", **place)
+    assert (content["value"]["shape"], content["value"]["picture"]["shape"]) == ([1, 2, 6, 6], [2, 6, 6])
+    assert len(pixels) == 2 * 6 * 6
+    first = widget._values.known.attention
+    widget.feeds = {"x": np.zeros((1, 6, 16), np.float32)}
+    content, _ = ask(widget, "values", kind="Attention", **place)
+    assert {cell for line in content["value"]["cells"] for cell in line} == {f"{np.float32(1 / 6):.6g}"}
+    assert widget._values.known.attention is not first
+
+
+def test_packed_weights_are_dequantized_and_compared_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.analysis.compare.test_operands import model_of, operand_of, packed, scale
+
+    weights = {"w_Q4": packed(24, 4, 8), "s": scale(24, 4)}
+    options = {"N": 24, "K": 64, "bits": 4, "block_size": 16}
+    model = model_of("MatMulNBits", {"x": np.zeros((1, 64), np.float32)}, weights, ["x", *weights], **options)
+    widget = ModelGraph(model)
+    expected = operand_of(model, "w_Q4").array
+    value = widget._values.graph.value("w_Q4")
+    place = {"value": value, "index": [], "row": 0, "column": 0, "look": "slice"}
+    content, _ = ask(widget, "statistics", value=value)
+    assert content["value"]["max"] == float(expected.max())
+    assert content["value"]["source"] == "dequantized to 64×24, a scale for each block of 16"
+    content, _ = ask(widget, "values", **place)
+    assert (content["value"]["kinds"], content["value"]["shape"]) == (["Dequantized", "Packed"], [64, 24])
+    assert content["value"]["cells"][1][2] == f"{expected[1, 2]:.6g}"
+    content, _ = ask(widget, "values", kind="Packed", **place)
+    assert content["value"]["cells"][0][0] == str(weights["w_Q4"][0, 0, 0])
+    content, _ = ask(widget, "statistics", value=widget._values.graph.value("s"))
+    assert content["value"]["source"] == ""
+    right = expected.copy()
+    right[16:32, 3] *= 0.5
+    reference = model_of("MatMul", {"x": np.zeros((1, 64), np.float32)}, {"w": right}, ["x", "w"])
+    reference.proto.graph.node[0].domain = ""
+    cells = {"c": onnx_nb.compare(reference, model, {"x": np.ones((1, 64), np.float32)})}
+    monkeypatch.setattr("onnx_nb.widgets._graphs.variables", lambda: cells)
+    content, _ = ask(widget, "values", kind="Error by block", **place)
+    assert content["value"]["kinds"] == ["Dequantized", "Packed", "Error by block"]
+    assert content["value"]["cells"] == [
+        ["1" if (row, column) == (1, 3) else "0" for column in range(6)] for row in range(4)
+    ]
+    monkeypatch.setattr("onnx_nb.widgets._values.DEQUANTIZED", 100)  # of a larger one only the bytes are shown
+    content, _ = ask(ModelGraph(model), "values", **place)
+    assert content["value"]["kinds"] == ["Packed"]
+
+
 def test_the_sizes_of_made_up_feeds_are_asked_for_and_kept() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
     g (float[batch, 3] x, float[t] y) => (float[batch, 3] z) { z = Neg(x) }""")

@@ -50,15 +50,15 @@ INTEGERS: Final = frozenset(
     op for op in names_where("integers") if len((row := facts(op)).weights) == 1 and row.weights[0] in row.scales
 )
 """Operators on integers; for `weight_of` their inputs 1 and 2 are weight and bias."""
-BLOCKS: Final = {op: facts(op).weights[0] for op in names_where("blocks")}
-"""Operator with several integers in a byte → index of its input that holds them."""
+BLOCKS: Final = {op: facts(op).weights for op in names_where("blocks")}
+"""Operator with several integers in a byte → its inputs that hold them."""
 
 
 def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
     """Return the weight that a node reads, or None; for operators on integers, 1 is the weight and 2 the bias."""
     op = graph.op_type(node)
     if op in BLOCKS:
-        return _of_blocks(graph, node) if place == BLOCKS[op] else None
+        return _of_blocks(graph, node, place) if place in BLOCKS[op] else None
     row = facts(op)
     slots = list(row.scales.items())
     is_recurrent = row.like == "LSTM" and place in row.scales
@@ -95,36 +95,44 @@ def weights_at(graph: Graph, node: int) -> Iterator[Operand]:
     return (operand for place in places if (operand := weight_of(graph, node, place)) is not None)
 
 
-def _of_blocks(graph: Graph, node: int) -> Operand | None:
-    """Return the weight of an operator whose integers have a scale for each block, as a MatMul or Gather reads it."""
-    options = attributes(graph.nodes[node])
-    is_table = graph.op_type(node) == "GatherBlockQuantized"
-    bits, block = int(options.get("bits", 4)), int(options.get("block_size", 128 if is_table else 32))
-    blocks = _traced(graph, input_of(graph, node, BLOCKS[graph.op_type(node)]))
-    scales, zeros = constant_of(graph, node, 2), constant_of(graph, node, 3)
-    if blocks is None or scales is None or bits not in (2, 4, 8):
+def block_reader(graph: Graph, value: int) -> tuple[int, Operand] | None:
+    """Return a node that reads a weight with several integers in a byte, and what it reads, without the integers."""
+    for node in graph.consumers(value).tolist():
+        place = graph.node_inputs(node).tolist().index(value)
+        operand = weight_of(graph, node, place) if place in BLOCKS.get(graph.op_type(node), ()) else None
+        if operand is not None:
+            return node, operand._replace(steps=None, integers=None)
+    return None
+
+
+def _of_blocks(graph: Graph, node: int, place: int) -> Operand | None:
+    """Return the weight of an operator whose integers have a scale for each block, as MatMul, Gather or MoE read it."""
+    options, op = attributes(graph.nodes[node]), graph.op_type(node)
+    bits = int(options.get("bits", options.get("expert_weight_bits", 4)))
+    bits = int(options.get(f"fc{(place + 1) // 3}_expert_weight_bits", bits))
+    block = int(options.get("block_size", {"GatherBlockQuantized": 128, "MatMulNBits": 32}.get(op, 0)))
+    axis = {"MatMulNBits": 1, "QMoE": -1}.get(op, int(options.get("quantize_axis", 1)))
+    blocks = _traced(graph, input_of(graph, node, place))
+    scales, zeros = (constant_of(graph, node, slot) for slot in facts(op).scales[place])
+    if blocks is None or scales is None or bits not in (2, 4, 8) or options.get("quant_type", b"int") != b"int":
         return None
-    middle = 1 << bits - 1 if blocks.array.dtype == np.uint8 else 0
-    if is_table:
-        axis = int(options.get("quantize_axis", 1))
-        integers = _unpacked(blocks.array, bits) if blocks.array.dtype == np.uint8 else blocks.array
-        if zeros is not None:
-            zeros = _unpacked(zeros, bits)[tuple(map(slice, scales.shape))] if zeros.dtype == np.uint8 else zeros
-    else:
-        rows, width, axis = int(options["N"]), int(options["K"]), 1
-        integers = _unpacked(blocks.array.reshape(rows, -1), bits)[:, :width]
-        scales = scales.reshape(rows, -1)
-        if zeros is not None and zeros.dtype == np.uint8:
-            zeros = _unpacked(zeros.reshape(rows, -1), bits)[:, : scales.shape[1]]
-        elif zeros is not None:
-            zeros = zeros.reshape(scales.shape)
-    zeros = np.full(scales.shape, middle) if zeros is None else zeros
-    read = Operand(blocks.initializer, integers)
-    operand = _dequantized(read, scales, zeros, axis, block)
+    integers = blocks.array
+    if op == "MatMulNBits":
+        integers, scales = integers.reshape(int(options["N"]), -1), scales.reshape(int(options["N"]), -1)
+        zeros = None if zeros is None else zeros.reshape(int(options["N"]), -1)
+    has_bytes = integers.dtype == np.uint8
+    integers = _unpacked(integers, bits)[..., : options.get("K")] if has_bytes else integers
+    if zeros is None:
+        zeros = np.full(scales.shape, 1 << bits - 1 if has_bytes else 0)
+    elif zeros.dtype == np.uint8:
+        zeros = _unpacked(zeros, bits)[tuple(map(slice, scales.shape))]
+    if op == "QMoE" and not block:
+        scales, zeros = scales[..., None], zeros[..., None]
+    operand = _dequantized(Operand(blocks.initializer, integers), scales, zeros, axis, block)
     if operand is None:
         return None
     operand = operand._replace(bits=bits)
-    return operand if is_table else operand.map(np.transpose)
+    return operand.map(np.transpose) if op == "MatMulNBits" else operand
 
 
 def _unpacked(blocks: NDArray[Any], bits: int) -> NDArray[np.uint8]:

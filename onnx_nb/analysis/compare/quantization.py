@@ -29,12 +29,14 @@ from onnx_nb.analysis.compare.rounding import (
     spacing,
 )
 from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
-from onnx_nb.analysis.formatting import quoted, ratio_text, share_text
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted, ratio_text, shape_text, share_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.protofields import Longs
 from onnx_nb.analysis.model.saved import Count, Size
-from onnx_nb.analysis.model.tensors import attributes, listed
+from onnx_nb.analysis.model.tensors import attribute, attributes, listed
 from onnx_nb.analysis.run.statistics import Floats
 
 _BITS: Final[dict[int, int]] = {
@@ -566,6 +568,20 @@ def weights(
             quantizer = weight_quantizer(graph, node, operand, right, powers.get(node))
             quantizers += [] if quantizer is None else [replace(quantizer, name=name)]
     return quantizers
+
+
+def block_errors(graph: Graph, node: int, operand: Operand, reference: Model) -> NDArray[np.float64]:
+    """Return the root mean square of the error of each block of a weight, by that of the reference's weight."""
+    name = _BASE.sub("", operand.initializer)
+    right = turned(reference.tensor(name), operand.array) if name in reference.initializers else None
+    if right is None:
+        raise OnnxNbError(f"{reference.name} has no weight {quoted(name)} of {shape_text(operand.array.shape)}.")
+    axis = {"MatMulNBits": 0, "QMoE": -1}.get(graph.op_type(node), attribute(graph.nodes[node], "quantize_axis", 1))
+    size = int(operand.granularity.rpartition(" ")[2]) if "block" in operand.granularity else right.shape[axis]
+    starts = range(0, right.shape[axis], size)
+    parts = (np.square(array.astype(np.float64)) for array in (operand.array - right, right))
+    error, power = (np.add.reduceat(part, starts, axis) for part in parts)
+    return np.sqrt(error / np.where(power, power, 1.0))
 
 
 def turned(right: NDArray[Any], target: NDArray[Any]) -> NDArray[Any] | None:

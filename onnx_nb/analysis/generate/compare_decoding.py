@@ -28,7 +28,7 @@ from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
 from onnx_nb.analysis.generate.layers import CUT, Stem, rounds_activations, stems_of, windows_of, with_streams
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import ModelLike, load, with_proto
+from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.progress import CountedWork, stage
 from onnx_nb.analysis.quantize.what_if import suggest_exclusion
@@ -183,9 +183,9 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
         return rows
 
     @property
-    def can_drill(self) -> bool:
-        """Whether both sides are models, whose operations `drill` compares."""
-        return self._reference is not None
+    def models(self) -> tuple[Model, Model] | None:
+        """Both sides, whose operations `drill` compares; ``None`` if the reference is no ONNX model."""
+        return None if self._reference is None else (self._reference.model, self._candidate.model)
 
     def texts(self, tokens: Iterable[int]) -> list[str]:
         """Return what tokens say, where the candidate has a tokenizer; empty texts else."""
@@ -321,9 +321,9 @@ def compare_decoding(
     Parameters
     ----------
     reference
-        A causal language model of transformers, or another package or model; or logits that were computed elsewhere,
-        [steps, vocabulary] or [batch, steps, vocabulary]: what each token after the prompt was chosen by, as an array
-        or in a ``.npy`` or ``.npz`` file.
+        A language model of transformers, also one with an encoder, or another package or model; or logits that were
+        computed elsewhere, [steps, vocabulary] or [batch, steps, vocabulary]: what each token after the prompt was
+        chosen by, as an array or in a ``.npy`` or ``.npz`` file.
     candidate, state
         A folder of models (see `load`), or a model with states; see `decode`.
     ids
@@ -409,7 +409,7 @@ def compare_decoding(
     notes = () if stems else ("Only the logits are compared: the layers are not known in both, or not as many.",)
     shape = len(results), len(labels)
     sizes, places = np.asarray(errors, np.float64).reshape(shape), np.asarray(faults, np.int64).reshape(shape)
-    attention, other = tuple(stem.window for stem in stems), tuple(map(reference_side.window, stems))
+    attention, other = (tuple(stem.window for stem in stems), tuple(reference_side.window(stem) for stem in stems))
     other_loop = reference_side.loop if isinstance(reference_side, _ModelSide) else None
     about = cache_faults, has_quantization, notes, tokens, mask, loop, other_loop
     comparison = DecodingComparison(model.name, tuple(results), labels, sizes, places, attention, other, *about)
@@ -467,11 +467,9 @@ def _cache_faults(
     return tuple(faults) if len(faults) == 2 else ()
 
 
-def _side_of(
-    reference: Any, state: Mapping[str, str] | None, feeds: Mapping[str, Any] | None
-) -> _ModelSide | _ModuleSide | _SavedSide:
+def _side_of(reference: Any, state: Mapping[str, str] | None, feeds: Mapping[str, Any] | None) -> Any:
     if hasattr(reference, "state_dict"):
-        return _ModuleSide(reference)
+        return _ModuleSide(reference, feeds or {})
     if isinstance(reference, str | Path) and Path(reference).suffix in {".npy", ".npz"}:
         arrays = read_arrays(Path(reference))
         return _SavedSide(arrays.get("logits", next(iter(arrays.values()), None)))
@@ -502,14 +500,6 @@ class _SavedSide:
             raise AlignmentError(message, advice="Give the ids that they are of.")
         self._number += 1
         return self.logits[:, self._number - 1 : self._number], []
-
-    def window(self, _stem: Stem) -> int:
-        """Return 0: nobody knows."""
-        return 0
-
-    def caches(self, _stem: Stem, _total: int) -> Streams:
-        """Return none."""
-        return []
 
 
 class _ModelSide:
@@ -549,15 +539,20 @@ class _ModelSide:
 
 
 class _ModuleSide:
-    """A causal language model of transformers, with its own cache; hooks see the stream at the norms of its layers."""
+    """A language model of transformers, with its own cache; hooks see the stream at the norms of its layers."""
 
     has_quantization = False
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, feeds: Mapping[str, Any]) -> None:
         import torch
 
         self._torch, self._module, self._cache = torch, module, None
-        lists = [child for child in module.modules() if isinstance(child, torch.nn.ModuleList) and len(child)]
+        self._config = getattr(module, "config", None)
+        is_whole = getattr(self._config, "is_encoder_decoder", False) and hasattr(module, "get_encoder")
+        decoder = module.get_decoder() if is_whole else module
+        if is_whole and not feeds:
+            raise FeedError(f"{type(module).__name__} has an encoder, and feeds= has nothing that it reads.")
+        lists = [child for child in decoder.modules() if isinstance(child, torch.nn.ModuleList) and len(child)]
         alike = [layers for layers in lists if len({type(layer) for layer in layers}) == 1]
         if not alike or not hasattr(module, "forward"):
             message = f"{type(module).__name__} has no list of layers, so it is no decoder."
@@ -568,10 +563,12 @@ class _ModuleSide:
         # transformers 5.24 renamed it
         self._word = "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
         # one as long as the model can read ends nowhere
-        self._config = getattr(module, "config", None)
         size, most = (getattr(self._config, name, 0) or 0 for name in ("sliding_window", "max_position_embeddings"))
         self.windows = [size] if 0 < size < most - 64 else []
         self._layers = max(alike, key=lambda layers: sum(p.numel() for p in layers.parameters()))
+        self._device = next(module.parameters()).device
+        tensors = {name: torch.tensor(array, device=self._device) for name, array in feeds.items() if is_whole}
+        self._encoder_feeds: dict[str, Any] = tensors
 
     def step(self, ids: Longs, mask: Longs) -> tuple[Any, Streams]:
         """Return the logits of a step, and the stream before each layer, after each attention and at the end."""
@@ -590,26 +587,29 @@ class _ModuleSide:
         def before_half(_module: Any, args: Any, kwargs: Any) -> None:
             tensor = tensor_of(args, kwargs)  # the stream, or a norm of it
             stream = next((value for output, value in norms if output is tensor), tensor)
-            streams.extend([] if stream is streams[-1] else [stream])
+            streams.extend([stream] if stream is not streams[-1] and stream.shape == streams[-1].shape else [])
 
         def after(_module: Any, _args: Any, output: Any) -> None:
             streams.append(output[0] if isinstance(output, tuple) else output)
 
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
         feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-        device = next(self._module.parameters()).device
-        tensors = {name: torch.tensor(array, device=device) for name, array in feeds.items()}
+        feeds = {"decoder_input_ids": ids} if self._encoder_feeds else feeds
+        tensors = {name: torch.tensor(array, device=self._device) for name, array in feeds.items()}
         with contextlib.ExitStack() as hooks, torch.no_grad():
             for layer in self._layers:
                 hooks.enter_context(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
-                for name, child in layer.named_children():
+                lists = (child for child in layer.children() if isinstance(child, torch.nn.ModuleList))
+                for name, child in itertools.chain(*(each.named_children() for each in (layer, *lists))):
                     if "norm" in name:
                         hooks.enter_context(child.register_forward_hook(after_norm, with_kwargs=True))
                     elif [*child.parameters()]:
                         hooks.enter_context(child.register_forward_pre_hook(before_half, with_kwargs=True))
             hooks.enter_context(self._layers[-1].register_forward_hook(after))
-            output = self._module(**{self._word: self._cache}, use_cache=True, **tensors)
+            output = self._module(**{self._word: self._cache}, use_cache=True, **tensors, **self._encoder_feeds)
         self._cache = output[self._word]
+        if self._encoder_feeds:  # it runs once
+            self._encoder_feeds["encoder_outputs"] = (output.encoder_last_hidden_state,)
         arrays = [tensor.float().cpu().numpy() for tensor in (output.logits, *streams)]
         return arrays[0], arrays[1:]
 

@@ -178,7 +178,7 @@ def _halves(graph: Graph, chain: list[_Sum], mixes: list[bool]) -> Iterator[tupl
         if number == 0 or (is_mixer and (is_parallel or not mixes[number - 1])):
             layer, counts = layer + 1, {}
         attentions = [node for node in link.nodes if graph.op_type(node) in names_where("attends") | {"Softmax"}]
-        part = ("attention" if attentions else "mixer") if is_mixer else "mlp"
+        part = ("attention" if attentions else "mixer") if is_mixer else "cross attention" if attentions else "mlp"
         part = f"{part} and mlp" if is_parallel else part
         counts[part] = counts.get(part, 0) + 1
         label = f"layer {layer} {part}" + (f" {counts[part]}" if counts[part] > 1 else "")

@@ -204,9 +204,9 @@ class TypeWalk:
 
     def _bound(self, kind: ValueType, symbols: Mapping[str, int]) -> int:
         """Return the number of a type with sizes for its symbols."""
-        if not kind.elem_type or kind.shape is None or symbols.keys().isdisjoint(kind.shape):
+        if not kind.elem_type or kind.shape is None or not symbols:
             return self._table.add(kind.proto)
-        shape = [symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in kind.shape]
+        shape = [_sum_of(dim, symbols) if isinstance(dim, str) else dim for dim in kind.shape]
         return self._table.tensor(kind.elem_type, shape)
 
     def _walk(self, subgraph: int) -> None:
@@ -577,6 +577,12 @@ class TypeWalk:
         kinds = self._infer(-1, replace(case, inputs=inputs, values=values), node, version)
         # the fourth output of SkipLayerNormalization is the sum that it normalizes
         return [*kinds, _NOTHING, _NOTHING, *kinds] if op == "Identity" else kinds
+
+
+def _sum_of(dim: str, symbols: Mapping[str, int]) -> int | str:
+    """Return the size of a symbol or of a sum, such as "past + 1"; the text of others."""
+    terms = [int(term) if term.isdecimal() else symbols.get(term) for term in dim.split(" + ")]
+    return dim if any(term is None for term in terms) else sum(term or 0 for term in terms)
 
 
 def _lacks_input(case: Case) -> bool:

@@ -29,8 +29,10 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import available_memory
+from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run.attention import attention_probabilities
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
@@ -383,6 +385,29 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
                 origin = source, inputs[source]
         return None if origin is None else NonFinite("", *origin, {}, {})
 
+    def attention(
+        self,
+        node: str,
+        heads: Sequence[int] | slice = slice(None),
+        queries: Sequence[int] | slice = slice(None),
+        *,
+        feed: int = 0,
+    ) -> NDArray[np.float32]:
+        """Return the probabilities of an attention, float32 [batch, heads, queries, keys], of some heads and queries.
+
+        The node is named, or its output: a GroupQueryAttention, MultiHeadAttention or Attention whose inputs were kept.
+        Keys are the slots of the past, then the tokens of this run. A sink takes what is missing to a sum of 1.
+        """
+        return attention_probabilities(self._graph, *self._inputs(node, feed), heads, queries)
+
+    def experts(self, node: str, *, feed: int = 0) -> NDArray[np.int64]:
+        """Return the experts [tokens, k] that a MoE or QMoE chooses for each token, that of most weight first."""
+        number, arrays = self._inputs(node, feed)
+        if self._graph.op_type(number) not in ("MoE", "QMoE"):
+            raise CaptureError(f"{self._graph.node_label(number)} is no MoE: it sends no tokens to experts.")
+        order = np.argsort(-arrays[1].astype(np.float32), axis=-1, kind="stable")
+        return order[:, : attribute(self._graph.nodes[number], "k", 1)]
+
     _columns = ("name", "node", "op_type", "dtype", "shape", "nbytes", *_NUMBERS)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -419,6 +444,19 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         at = f" The capture stopped at {quoted(self.stopped.name)}." if self.stopped else ""
         message = f"tensor {quoted(str(name))} was not captured.{at}"
         raise CaptureError(message, advice=closest_text(str(name), self._values) or "See cap.names.")
+
+    def _inputs(self, name: str, feed: int) -> tuple[int, list[Any]]:
+        """Return a node by its name or that of its output, and the arrays that it read; None for those omitted."""
+        graph = self._graph
+        node = graph.names.index(name) if name in graph.names else int(graph.producer[graph.value(name)])
+        if not 0 <= node < graph.main_count:
+            raise CaptureError(f"{quoted(name)} is neither a node of the main graph nor an output of one.")
+        names = graph.nodes[node].input
+        missing = [key for key in dict.fromkeys(names) if key in self._values and key not in self.array_names]
+        if missing:
+            message = f"the capture lacks {count_text(len(missing), 'input')} of the node {quoted(name)}."
+            raise CaptureError(message, advice=f"Capture again with keep={missing}.")
+        return node, [self[(key, feed) if self.feeds > 1 else key] if key else None for key in names]
 
     def _read_by(self, node: int, names: Mapping[int, str]) -> dict[str, Statistics]:
         graph = self._graph

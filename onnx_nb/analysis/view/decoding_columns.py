@@ -33,6 +33,6 @@ def decoding_columns(comparison: DecodingComparison) -> Columns:
         "parts": comparison.parts,
         "first": None if fault is None else (fault[0], comparison.parts.index(fault[1])),
         "quantized": comparison.has_quantization,
-        "drills": comparison.can_drill,
+        "drills": comparison.models is not None,
     }
     return Columns.of(arrays, words, meta)

@@ -122,7 +122,7 @@ def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Prog
         except OnnxNbError:  # its bytes are missing: `external_data.audit` has the reason
             stats = None
         about = "", "", dtype_name(info.dtype), shape_text(info.shape), info.nbytes
-        entries.append(Entry(values.get(info.name, -1), info.name, *about, stats, "weight"))
+        entries.append(Entry(values.get(info.name, -1), info.name, *about, stats, ""))
         start += info.nbytes
         size += 8 * (len(NUMBERS) + 4 + (0 if stats is None else len(stats.histogram.counts)))
     return entries

@@ -161,6 +161,7 @@ export class FakeValues implements ValueHost {
     return this.rows;
   };
   readonly places: Place[] = [];
+  kinds = ["Values"];
   runCapture: () => Promise<string> = () => Promise.resolve("captured");
   profile = (): Promise<string> => Promise.resolve("90% of 1 ms in Conv");
 
@@ -207,6 +208,7 @@ export class FakeValues implements ValueHost {
       cells,
       trailing: 0,
       looks: ["slice", "channels"],
+      kinds: this.kinds,
       picture: { look: "slice", shape: [1, 2, 3], first: 0, low: -1, high: 23 },
       pixels,
     });

@@ -76,6 +76,31 @@ describe("a large weight", () => {
   });
 });
 
+describe("kinds of numbers", () => {
+  it("are chosen by a button each, and a page keeps to the chosen one", async () => {
+    host.kinds = ["Dequantized", "Packed"];
+    show(weight);
+    buttonIn(root, "Values").click();
+    await settle(0);
+    expect(buttonIn(root, "Dequantized").getAttribute("aria-pressed")).toBe("true");
+    buttonIn(root, "Packed").click();
+    await settle(0);
+    expect(host.places.at(-1)).toEqual({ index: [], row: 0, column: 0, look: "channels", kind: "Packed" });
+    expect(buttonIn(root, "Packed").getAttribute("aria-pressed")).toBe("true");
+    expect(buttonIn(root, "Dequantized").getAttribute("aria-pressed")).toBe("false");
+    buttonIn(root, "One slice").click();
+    await settle(0);
+    expect(host.places.at(-1)).toMatchObject({ look: "slice", kind: "Packed" });
+  });
+
+  it("are not offered where there is one", async () => {
+    show(weight);
+    buttonIn(root, "Values").click();
+    await settle(0);
+    expect(root.querySelector('[aria-label="Numbers"]')).toBeNull();
+  });
+});
+
 describe("channels", () => {
   it("are side by side, and a click on one opens it", async () => {
     host.captures.push(tensor);
@@ -93,6 +118,7 @@ describe("channels", () => {
         cells: [["0"]],
         trailing: 0,
         looks: ["slice", "channels"],
+        kinds: ["Values"],
         picture: { look: "channels", shape: [2, 3, 4], first: 0, low: 0, high: 23 },
         pixels: new Uint8Array(24).fill(7),
       });

@@ -16,7 +16,7 @@ const START: Place = { index: [], row: 0, column: 0, look: "slice" };
 /** A page, and the actions of its parts. */
 interface Paging {
   readonly page: CellsPage;
-  readonly look: Look;
+  readonly place: Place;
   /** turns to another page; omitted fields keep their values */
   readonly turn: (place: Partial<Place>) => void;
   /** downloads the tensor */
@@ -47,8 +47,8 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
       const page = await host.page(value, place, round);
       if (round.aborted) return;
       const { index, row, column } = page;
-      const go = (to: Partial<Place>): void => void turn({ index, row, column, look: place.look, ...to });
-      cells.replaceChildren(...pageParts({ page, look: place.look, turn: go, keep, signal }));
+      const go = (to: Partial<Place>): void => void turn({ ...place, index, row, column, ...to });
+      cells.replaceChildren(...pageParts({ page, place, turn: go, keep, signal }));
       focusAgain();
       cells.scrollIntoView?.({ block: "nearest" });
     } catch (error) {
@@ -81,7 +81,7 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
       const reply = await host.statistics(value, report, stopping.signal);
       if (signal.aborted || reply === null) return;
       capture.textContent = "Capture again";
-      stats.replaceChildren(...statistics(constant ? { ...reply, source: "" } : reply));
+      stats.replaceChildren(...statistics(reply));
       if (!constant) offer();
     } catch (error) {
       if (signal.aborted) return;
@@ -103,6 +103,7 @@ function pageParts(paging: Paging): Node[] {
   const { page, turn, keep, signal } = paging;
   const { shape, index, row, column, cells } = page;
   const parts: Node[] = [];
+  if (page.kinds.length > 1) parts.push(kindSwitch(paging));
   if (index.length > 0 || page.trailing > 0) parts.push(slicer(paging));
   if (page.pixels !== undefined && page.picture !== null) {
     if (page.looks.length > 1) parts.push(lookSwitch(paging));
@@ -156,15 +157,34 @@ const LOOKS: Readonly<Record<Look, readonly [text: string, title: string]>> = {
   color: ["Color", "Its three channels as red, green and blue"],
 };
 
-function lookSwitch({ page: { looks }, look, turn, signal }: Paging): HTMLElement {
-  const choose = (choice: Look): HTMLButtonElement =>
-    button(LOOKS[choice][0], () => turn({ look: choice }), signal, {
-      class: "onnx-nb-small",
-      title: LOOKS[choice][1],
-      "aria-pressed": String(choice === look),
-      "aria-label": LOOKS[choice][0],
-    });
+function lookSwitch({ page: { looks }, place, turn, signal }: Paging): HTMLElement {
+  const choose = (look: Look): HTMLButtonElement =>
+    choice(LOOKS[look][0], LOOKS[look][1], look === place.look, () => turn({ look }), signal);
   return el("div.onnx-nb-row", { role: "group", "aria-label": "Look" }, ...looks.map(choose));
+}
+
+const KINDS: Readonly<Record<string, string>> = {
+  Attention: "Probabilities: queries down; across, slots of the past, then the keys of this run",
+  "Error by block": "Of the root mean square of each block, by that of the float weight",
+};
+
+/** Creates a button for each kind of numbers: a weight dequantized or packed, an output or what led to it. */
+function kindSwitch({ page: { kinds }, place, turn, signal }: Paging): HTMLElement {
+  const choose = (kind: string, at: number): HTMLButtonElement => {
+    const look = at === 0 ? START.look : "channels"; // heads of an attention
+    return choice(
+      kind,
+      KINDS[kind] ?? "",
+      kind === (place.kind ?? kinds[0]),
+      () => turn({ ...START, look, kind }),
+      signal,
+    );
+  };
+  return el("div.onnx-nb-row", { role: "group", "aria-label": "Numbers" }, ...kinds.map(choose));
+}
+
+function choice(text: string, title: string, isOn: boolean, act: () => void, signal: AbortSignal): HTMLButtonElement {
+  return button(text, act, signal, { class: "onnx-nb-small", title, "aria-pressed": String(isOn), "aria-label": text });
 }
 
 /** Pixels between tiles. */

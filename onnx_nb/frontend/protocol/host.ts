@@ -92,6 +92,8 @@ export interface Place {
   readonly row: number;
   readonly column: number;
   readonly look: Look;
+  /** one of the kinds of the page before; absent for the first */
+  readonly kind?: string;
 }
 
 /** Requests to the kernel for numbers in tensors. */

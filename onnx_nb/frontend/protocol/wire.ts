@@ -49,6 +49,7 @@ export interface CellsRequest extends ValueRequest {
   readonly row?: number;
   readonly column?: number;
   readonly look?: string;
+  readonly kind?: string;
 }
 /** The details of one point. */
 export interface DetailRequest {
@@ -185,6 +186,8 @@ export interface CellsReply {
   readonly trailing: number;
   /** the possible views of the tensor */
   readonly looks: readonly Look[];
+  /** what there is to see of it, such as "Dequantized" and "Packed" */
+  readonly kinds: readonly string[];
   readonly picture: PictureReply | null;
 }
 /** The outcome of saving a file. */

@@ -436,6 +436,20 @@ def test_what_depends_on_values_is_unknown_unless_it_is_no_product() -> None:
     assert (cost.macs, cost.flops, cost.activation_bytes) == (0, None, None)
 
 
+def test_a_declared_sum_of_symbols_is_their_sum() -> None:
+    # the Range reads vectors of one number, which onnxruntime takes and onnx's inference does not
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[now] x, float[past] y) => (int64[n] z) <int64 zero = {0}, int64 one = {1}, int64[n] r> {
+        a = Shape(x)  b = Shape(y)  s = Add(a, b)  r = Range(zero, s, one)  z = Neg(r) }""")
+    for value in (*model.graph.value_info, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "past + now + 1"
+    costs = onnx_nb.costs(model, {"past": 5, "now": 2})
+    assert costs.unknown == ()
+    assert costs.of_node(4).flops == 5 + 2 + 1
+    partly = onnx_nb.costs(model, {"past": 5})
+    assert "'past + now + 1', the size of axis 0" in partly.unknown[-1].reason
+
+
 def test_shapes_are_bound_by_symbol_or_input() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
     g (float[n, k] x, float[k, m] w) => (float[n, m] y) { y = MatMul(x, w) }""")

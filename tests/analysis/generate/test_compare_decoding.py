@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 import onnx_nb
 from onnx_nb.analysis.formatting import number_text
+from onnx_nb.analysis.generate.compare_decoding import _ModuleSide
 from onnx_nb.analysis.generate.layers import stems_of, windows_of
 from onnx_nb.types import Graph
 from tests.analysis.generate import packages
@@ -302,3 +303,48 @@ def test_what_cannot_be_compared_is_explained(sound: onnx.ModelProto, module: An
     c = onnx_nb.compare_decoding(module, short, IDS, 2)
     assert c.parts == ()
     assert "Only the logits are compared" in c.message
+
+
+# --- a module with an encoder ----------------------------------------------------------------------------------------
+
+SIZES = {"vocab_size": 90, "d_model": 32, "decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 2}
+COUNTS = {"encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+WIDTHS = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+SPECTROGRAM = np.random.default_rng(0).normal(size=(1, 16, 40)).astype(np.float32)
+TEXT = np.array([[5, 9, 11, 30, 2]])
+SEQUENCES = {
+    "T5": ({"d_kv": 8, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}, {"input_ids": TEXT}, 3),
+    "Whisper": (
+        COUNTS | WIDTHS | {"num_mel_bins": 16, "max_source_positions": 20, "max_target_positions": 64},
+        {"input_features": SPECTROGRAM},
+        3,
+    ),
+    "Bart": (COUNTS | WIDTHS, {"input_ids": TEXT, "attention_mask": np.array([[1, 1, 1, 1, 0]])}, 0),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_module_with_an_encoder_is_read_step_by_step(name: str) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    sizes, feeds, halves = SEQUENCES[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**SIZES, **sizes)
+    module = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
+    runs = []
+    module.get_encoder().register_forward_hook(lambda *_: runs.append(1))
+    side = _ModuleSide(module, feeds)
+    ids = np.array([[1, 7, 20, 33, 40, 41]])
+    steps = [side.step(ids[:, begin:stop], np.ones((1, stop), np.int64)) for begin, stop in ((0, 3), (3, 5), (5, 6))]
+    assert len(runs) == 1
+    tensors = {key: torch.tensor(array) for key, array in feeds.items()}
+    with torch.no_grad():
+        expected = module(**tensors, decoder_input_ids=torch.tensor(ids), output_hidden_states=True)
+    logits = np.concatenate([logits for logits, _ in steps], axis=1)
+    np.testing.assert_allclose(logits, expected.logits.numpy(), rtol=1e-4, atol=1e-5)
+    if halves:  # norms before: the streams are the hidden states before each layer, and between
+        streams = [np.concatenate(parts, axis=1) for parts in zip(*(streams for _, streams in steps), strict=True)]
+        assert len(streams) == halves * 3 + 1
+        for layer, hidden in enumerate(expected.decoder_hidden_states[:3]):
+            np.testing.assert_allclose(streams[halves * layer], hidden.numpy(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(onnx_nb.FeedError, match="has an encoder, and feeds= has nothing"):
+        _ModuleSide(module, {})
