@@ -149,7 +149,7 @@ def insert(
 ) -> EditResult:
     """Insert a node behind a tensor: who read the tensor reads what the node makes."""
     graph, proto = Graph.of(model), copy_of(model)
-    values = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
+    values = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "source")
     names_in_use = _names_of(graph)
     result, name = (unused_name(base + op_type.lower(), names_in_use) for base in (f"{after}_", "insert_"))
     value = values[0]
@@ -219,9 +219,8 @@ def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
     inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
     names_in_use.update(inner.values())
     sources = _graft(proto, other, {**inner_links, **ports}, names_in_use, 0 if is_first else graph.main_count)
-    field = proto.graph.input if is_first else proto.graph.output
+    field, others = (one.graph.input if is_first else one.graph.output for one in (proto, other.proto))
     infos = [info for info in field if info.name not in inner_links.values()]
-    others = other.proto.graph.input if is_first else other.proto.graph.output
     news = [onnx.ValueInfoProto(name=ports[info.name], type=info.type) for info in others if info.name in ports]
     set_entries(field, [*news, *infos])
     arguments, targets = (ports, pairs) if is_first else (pairs, ports)
@@ -361,7 +360,7 @@ def convert(model: Model, opset: int | None, ir: int | None) -> EditResult:
                 node.metadata_props.extend(same.metadata_props)
         set_entries(proto.functions, model.proto.functions)
     least = helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
-    proto.ir_version = ir or max(proto.ir_version, least)
+    proto.ir_version = max(proto.ir_version, least) if ir is None else ir
     versions = [f"opset {opset}"] * (opset is not None) + [f"IR {ir}"] * (ir is not None)
     return EditResult(with_proto(model, proto), f"converted to {' and '.join(versions)}", is_same=True)
 
@@ -470,7 +469,7 @@ def _around(graph: Graph, proto: ModelProto, names: Iterable[str]) -> list[NodeP
     """Return the nodes that make or read tensors, in a copy with the same nodes; with bodies, all of them."""
     if len(graph.subgraphs) > 1:
         return _every(proto.graph.node)
-    values = [value for name in names if (value := graph.names_by_subgraph[0].get(name, -1)) >= 0]
+    values = [value for name in names if (value := main_value(graph, name)) >= 0]
     numbers = {number for value in values for number in (graph.producer[value], *graph.consumers(value))}
     return [proto.graph.node[number] for number in sorted(numbers - {-1})]
 
