@@ -71,7 +71,8 @@ def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     frames = {f"{f.name}::": (_bodies(f.node), _every(f.node)) for f in proto.functions}
     tensors = {prefix: _tensor_names(*frame) for prefix, frame in frames.items()}
     frames[""] = graphs, _around(whole, proto, names)
-    tensors[""] = {*whole.value_names, *(info.name for graph in graphs for info in graph.value_info)} - {""}
+    tensors[""] = {*whole.value_names, *(info.name for graph in graphs for info in graph.value_info)}
+    tensors[""].discard("")
     node_names = set(whole.names) - {""}
     has_dims = not all(name in node_names or name in tensors[""] for name in names)
     infos = [info for graph in graphs for info in _infos(graph)] if has_dims else []
