@@ -61,7 +61,10 @@ VERBS: dict[str, tuple[str, str]] = {
     ),
     "before": ("e.before(part)", ""),
     "after": ("e.after(part)", ""),
-    "output": (f"e.output(f'{SCORES}')", f"graph, t = read(); graph.outputs.append(t[f'{SCORES}']){WRITE}"),
+    "output": (
+        f"e.output(f'{SCORES}')",
+        f"graph, t = read(); end = t[f'{SCORES}']; end.dtype = np.float32; graph.outputs.append(end){WRITE}",
+    ),
     "drop": ("e.drop(e.model.outputs[-1].name)", ""),
     "set": (
         "e.set(f'/layers.{next(layers)}/attn/Softmax', axis=1)",

@@ -18,13 +18,13 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
-from onnx_nb.analysis.edit.surgery import EditResult, copy_of, drop_unread, fresh
+from onnx_nb.analysis.edit.surgery import EditResult, copy_of, discard, fresh
 from onnx_nb.analysis.errors import EditError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
-from onnx_nb.analysis.model.tensors import attribute, dimensions, input_types
+from onnx_nb.analysis.model.tensors import all_nodes, attribute, dimensions, input_types
 from onnx_nb.analysis.model.wire import set_entries
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
@@ -353,7 +353,9 @@ class _Freeing:
                     add("Tile" if mend.length else "Mul", [former, by], now)
             nodes.append(duplicate)
         set_entries(proto.graph.node, nodes)
-        drop_unread(proto, {self.graph.value_names[mend.value] for mend in self.mends})
+        unread = {self.graph.value_names[mend.value] for mend in self.mends} & {w.name for w in proto.graph.initializer}
+        unread.difference_update(*(node.input for node in all_nodes(nodes)), (end.name for end in proto.graph.output))
+        discard(proto.graph, unread)
         return with_proto(self.model, proto)
 
     def _prove(self, result: Model, layouts: Mapping[str, BatchLayout]) -> list[str]:

@@ -140,6 +140,7 @@ class Edit(Displayed, Table):
         """Rename tensors (inputs, outputs, weights), nodes or dimensions, in bodies too; "Block::t" in a function."""
         return self._do("rename", names)
 
+    @known_arguments
     def fix(self, shapes: Mapping[str, Any] | None = None, **sizes: int) -> Edit:
         """Fix dimensions (``batch=1``), or shapes of inputs (``{"x": [1, 3, None, None]}``)."""
         return self._do("fix", {**(shapes or {}), **sizes})
@@ -215,10 +216,9 @@ class Edit(Displayed, Table):
     @known_arguments
     def undo(self, step: int | None = None) -> Edit:
         """Undo the last step, or one by its number from 1, if no later one needs it."""
-        number = len(self._steps) if step is None else step
-        if not 1 <= number <= len(self._steps):
-            what = "there is nothing to undo" if not self._steps else f"there is no step {number}"
-            raise EditError(f"{what}.", advice=f"There are {len(self._steps)} steps.")
+        if not self._steps:
+            raise EditError("there is nothing to undo.", advice="No step was made, or all are undone.")
+        number = self._number(len(self._steps) if step is None else step)
         former, later = [*self._steps], self._steps[number:]
         del self._steps[number - 1 :]
         for at, following in enumerate(later, number + 1):
@@ -262,9 +262,14 @@ class Edit(Displayed, Table):
 
     def compare(self, step: int | None = None, feeds: Any = None, *, progress: Progress | None = None) -> Comparison:
         """Compare the models before and after a step, by default the original and the last, tensor by tensor."""
-        before = self._steps[step - 2].model if step is not None and step > 1 else self.original
-        after = self.model if step is None else self._steps[step - 1].model
-        return compare(before, after, feeds, progress=progress)
+        number = 0 if step is None else self._number(step)
+        before = self._steps[number - 2].model if number > 1 else self.original
+        return compare(before, self._steps[number - 1].model if number else self.model, feeds, progress=progress)
+
+    def _number(self, step: int) -> int:
+        if not 1 <= step <= len(self._steps):
+            raise EditError(f"there is no step {step}.", advice=f"It has {count_text(len(self._steps), 'step')}.")
+        return step
 
     def save(
         self, path: str | os.PathLike[str], *, check: bool = True, progress: Progress | None = None, **options: Any
@@ -321,11 +326,16 @@ class Edit(Displayed, Table):
         if not storage_of(self.original).is_current():
             message = f"{label_of(self.original)} has changed on disk."
             raise EditError(message, advice="Load it again: see print(e.code).")
-        if verb in ("remove", "drop") and not all(isinstance(name, str) for name in args[0]):
+        some = {"set": 1, "weight": 1, "insert": 2, "tie": 2}.get(verb, 0)
+        names = args[0] if verb in ("remove", "output", "drop") else args[:some]
+        if not all(isinstance(name, str) for name in names):
             raise EditError(f"{verb} takes names, not {args[0]!r:.80}.", advice='For example e.remove("conv1").')
 
         def again(model: Model) -> surgery.EditResult:
-            outcome = (_VERBS.get(verb) or getattr(surgery, verb))(model, *args, **kwargs)
+            try:
+                outcome = (_VERBS.get(verb) or getattr(surgery, verb))(model, *args, **kwargs)
+            except (TypeError, ValueError, NotImplementedError, OSError) as error:  # of numpy and onnx, which read it
+                raise EditError(f"{verb} cannot use what it is given: {str(error).removesuffix('.'):.300}.") from error
             if len(model.proto.graph.node) <= CHECKED and not complaint(model) and (reason := complaint(outcome.model)):
                 raise EditError(f"after {verb} this is no valid model: {reason}", advice="It was not done.")
             return outcome

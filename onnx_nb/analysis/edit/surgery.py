@@ -22,9 +22,10 @@ from onnx_nb.analysis.formatting import closest_text, count_text, number_text, p
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.types import ValueType, is_small
 from onnx_nb.analysis.model.functions import canonical, check_calls, check_nodes
-from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, read_tensor, storage_of, with_proto
+from onnx_nb.analysis.model.model import Model, ModelLike, direct_weights, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.storage import MEMORY, Source, Sources, refer
 from onnx_nb.analysis.model.tensors import all_nodes, all_weights, external, graphs_of, listed
 from onnx_nb.analysis.model.wire import set_entries
@@ -33,7 +34,7 @@ from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.session import run
 from onnx_nb.analysis.simplify.editor import unused_name
 from onnx_nb.analysis.simplify.simplify import with_shapes
-from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value
+from onnx_nb.analysis.submodel.assembly import boundary_types, main_value
 from onnx_nb.analysis.submodel.extraction import nodes_of_scope, plan_extraction, ports, values_of
 
 if TYPE_CHECKING:
@@ -66,13 +67,14 @@ class EditResult:
 def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
     """Rename tensors, nodes and dimensions, wherever they are named."""
     proto, whole = copy_of(model), Graph.of(model)
-    graphs = _graphs(proto) if len(whole.subgraphs) > 1 else [proto.graph]
-    frames = {"": (graphs, _around(whole, proto, names))}
-    frames |= {f"{f.name}::": (_bodies(f.node), _every(f.node)) for f in proto.functions}
+    graphs = _graphs(proto, whole)
+    frames = {f"{f.name}::": (_bodies(f.node), _every(f.node)) for f in proto.functions}
     tensors = {prefix: _tensor_names(*frame) for prefix, frame in frames.items()}
-    tensors[""].update(name for name in whole.value_names if name)
+    frames[""] = graphs, _around(whole, proto, names)
+    tensors[""] = {*whole.value_names, *(info.name for graph in graphs for info in graph.value_info)}
+    tensors[""].discard("")
     node_names = set(whole.names) - {""}
-    has_dims = not node_names.union(*tensors.values()).issuperset(names)
+    has_dims = not all(name in node_names or name in tensors[""] for name in names)
     infos = [info for graph in graphs for info in _infos(graph)] if has_dims else []
     dims = [dim for info in infos for dim in info.type.tensor_type.shape.dim]
     symbols = {dim.dim_param for dim in dims if dim.dim_param}
@@ -122,23 +124,23 @@ def remove(model: Model, names: Sequence[str]) -> EditResult:
     """Remove nodes or scopes: who read what they make reads what they read."""
     graph, proto = Graph.of(model), copy_of(model)
     members = {node for name in names for node in _nodes(graph, name)}
-    sources, results = ports(graph, members)
-    outside = (value for node in sorted(members) for value in Flow.of(graph).reads(node))
-    sources += [value for value in outside if graph.producer[value] not in members and value not in sources]
+    sources, results = ports(graph, members, constants=True)
     starts = [graph.value_names[value] for value in results]
     if len(results) > 1:
         raise EditError(f"others read {listed(starts)}, and one input cannot stand for all.", advice=_INSTEAD)
     changes = [*starts]
+    constants = graph.constant_values
     for value in results:
         kind = graph.type_of(value)
-        fitting = sorted((v for v in sources if _fits(graph.type_of(v), kind)), key=lambda v: graph.type_of(v) != kind)
+        fitting = [source for source in sources if _fits(graph.type_of(source), kind)]
+        fitting.sort(key=lambda source: (graph.type_of(source) != kind, constants[source]))
         if not fitting:
             reads = ", ".join(f"{quoted(graph.value_names[v])} ({graph.type_of(v)})" for v in sources) or "nothing"
             message = f"without {listed(names)} nothing makes {quoted(starts[0])} ({kind}); it reads {reads}."
             raise EditError(message, advice=_INSTEAD)
         changes.append(graph.value_names[fitting[0]])
         _redirect(proto, starts[0], changes[-1], graph)
-    _delete(proto, members)
+    _delete(proto, members, graph, changes)
     is_same = {graph.op_type(node) for node in members} <= {"Identity", "Dropout"}
     return EditResult(_complete(model, proto, {}, changes), f"removed {listed(names)}", is_same=is_same)
 
@@ -148,8 +150,9 @@ def insert(
 ) -> EditResult:
     """Insert a node behind a tensor: who read the tensor reads what the node makes."""
     graph, proto = Graph.of(model), copy_of(model)
-    values = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "tensor")
-    result, name = (unused_name(base + op_type.lower(), _names_of(graph)) for base in (f"{after}_", "insert_"))
+    values = values_of(graph, [after, *(name for name in inputs if isinstance(name, str))], "source")
+    names_in_use = _names_of(graph)
+    result, name = (unused_name(base + op_type.lower(), names_in_use) for base in (f"{after}_", "insert_"))
     value = values[0]
     node = NodeProto(op_type=op_type, domain=domain, name=name, input=[after], output=[result])
     for place, source in enumerate(inputs, 1):
@@ -187,7 +190,7 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
     for number in set(plan.nodes.tolist()) - removal:  # others read what it makes beside what is replaced
         _rename_in([], [proto.graph.node[number]], {name: fresh(f"{name}_before", proto) for name in outputs})
     names_in_use = _names_of(graph).difference(*((graph.names[n], *graph.node(n).output) for n in removal))
-    _delete(proto, removal)
+    _delete(proto, removal, graph, outputs)
     names = dict(zip((entry.name for entry in (*other.inputs, *other.outputs)), (*inputs, *outputs), strict=True))
     sources = _graft(proto, other, names, names_in_use, min(removal, default=0))
     whole = _complete(model, proto, {name: name for name in outputs}, sources=sources)
@@ -201,24 +204,24 @@ def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
     """
     model, other = _of_one_opset(model, load(part))
     links, rest = (other.outputs, other.inputs) if is_first else (other.inputs, other.outputs)
-    ends = [entry.name for entry in (model.inputs if is_first else model.outputs)]
+    graph = Graph.of(model)
+    ends = [graph.value_names[value] for value in (graph.inputs if is_first else graph.outputs)]
     pairs = {entry.name: entry.name for entry in links if entry.name in ends}
     pairs = pairs or dict(zip((entry.name for entry in links), ends, strict=False))
     if not is_first and len(pairs) < len(links):
         names = listed(entry.name for entry in links)
         message = f"{label_of(other)} reads {names}, and the outputs are {listed(ends)}."
         raise EditError(message, advice="Rename or drop some of them.")
-    proto, graph = copy_of(model), Graph.of(model)
+    proto = copy_of(model)
     names_in_use = _names_of(graph)
     ports = {entry.name: unused_name(entry.name, names_in_use.difference(pairs.values())) for entry in rest}
     inner = {end: unused_name(f"{end}_inner", names_in_use) for end in pairs.values() if end in ports.values()}
-    _rename_in(_graphs(proto) if inner else [], _around(graph, proto, inner), inner)
+    _rename_in(_graphs(proto, graph), _around(graph, proto, inner), inner)
     inner_links = {name: inner.get(end, end) for name, end in pairs.items()}
     names_in_use.update(inner.values())
     sources = _graft(proto, other, {**inner_links, **ports}, names_in_use, 0 if is_first else graph.main_count)
-    field = proto.graph.input if is_first else proto.graph.output
+    field, others = (one.graph.input if is_first else one.graph.output for one in (proto, other.proto))
     infos = [info for info in field if info.name not in inner_links.values()]
-    others = other.proto.graph.input if is_first else other.proto.graph.output
     news = [onnx.ValueInfoProto(name=ports[info.name], type=info.type) for info in others if info.name in ports]
     set_entries(field, [*news, *infos])
     arguments, targets = (ports, pairs) if is_first else (pairs, ports)
@@ -252,14 +255,17 @@ def drop(model: Model, names: Sequence[str]) -> EditResult:
     if unknown or not set(outputs) - set(names):
         message = f"{quoted(unknown[0])} is no input or output" if unknown else "every output would go"
         raise EditError(f"{message}.", advice=closest_text(unknown[0], [*inputs, *outputs]) if unknown else "Keep one.")
-    ends = [value for value in graph.outputs.tolist() if graph.value_names[value] not in names]
-    nodes = Flow.of(graph).ancestors(ends)
-    starts = [v for v in graph.inputs.tolist() if graph.value_names[v] not in names]
-    for value in set(graph.inputs.tolist()) - set(starts):
-        if readers := nodes.intersection(Flow.of(graph).readers(value)):
-            message = f"input {quoted(graph.value_names[value])} is read by {graph.node_labels(sorted(readers))}."
+    flow = Flow.of(graph)
+    proto = copy_of(model)
+    nodes = flow.ancestors(value for value in graph.outputs.tolist() if graph.value_names[value] not in names)
+    for name in set(names).intersection(inputs):
+        if readers := nodes.intersection(flow.readers(graph.value(name))):
+            message = f"input {quoted(name)} is read by {graph.node_labels(sorted(readers))}."
             raise EditError(message, advice="Remove what reads it first.")
-    return EditResult(assemble(model, nodes, starts, ends, name=model.name), f"dropped {listed(names)}", is_same=True)
+    _delete(proto, {*range(graph.main_count)} - nodes, graph)
+    _discard(proto.graph.output, names)
+    _discard(proto.graph.input, names)
+    return EditResult(_edited(model, proto), f"dropped {listed(names)}", is_same=True)
 
 
 def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> EditResult:
@@ -281,7 +287,7 @@ def set_attributes(model: Model, name: str, attributes: Mapping[str, Any]) -> Ed
 
 def weight(model: Model, name: str, values: Any) -> EditResult:
     """Change the values of a weight, perhaps its shape."""
-    old, proto = _array(model, name), copy_of(model)
+    old, proto = model.tensor(name), copy_of(model)
     array = np.load(values, allow_pickle=False) if isinstance(values, str | Path) else np.asarray(values)
     if not np.can_cast(array.dtype, old.dtype, "same_kind"):
         message = f"weight {quoted(name)} is {old.dtype.name}, and the new values are {array.dtype.name}."
@@ -298,14 +304,13 @@ def weight(model: Model, name: str, values: Any) -> EditResult:
 
 def tie(model: Model, name: str, to: str) -> EditResult:
     """Let those who read a weight read another one."""
-    one, two, proto = _array(model, name), _array(model, to), copy_of(model)
+    one, two, proto = model.tensor(name), model.tensor(to), copy_of(model)
     kinds = [f"{array.dtype.name} {list(array.shape)}" for array in (one, two)]
-    weights = {*(w.name for w in proto.graph.initializer), *(w.values.name for w in proto.graph.sparse_initializer)}
-    if {name, to} - weights or kinds[0] != kinds[1]:
+    if {name, to} - direct_weights(model).keys() or kinds[0] != kinds[1]:
         message = f"{quoted(name)} is {kinds[0]}, {quoted(to)} {kinds[1]}"
         raise EditError(f"{message}, and weights of the main graph that are tied are alike.")
     _redirect(proto, name, to, Graph.of(model))
-    drop_unread(proto, [name])
+    discard(proto.graph, {name} - {to})
     is_same = one.tobytes() == two.tobytes()
     return EditResult(_edited(model, proto, [name, to]), f"tied {name} to {to}", is_same=is_same)
 
@@ -313,19 +318,19 @@ def tie(model: Model, name: str, to: str) -> EditResult:
 def dtype(model: Model, types: Mapping[str, str]) -> EditResult:
     """Change the element types of inputs and outputs, with a Cast where the former begins or ends."""
     proto, graph, former = copy_of(model), Graph.of(model), dict[str, Any]()
-    inputs = [info.name for info in model.inputs]
+    names_in_use = _names_of(graph)
     casts = list[NodeProto]()
     for name, wanted in types.items():
         info = next((info for info in (*proto.graph.input, *proto.graph.output) if info.name == name), None)
         if info is None or not info.type.HasField("tensor_type"):
             advice = closest_text(name, [info.name for info in (*proto.graph.input, *proto.graph.output)])
             raise EditError(f"{quoted(name)} is no tensor that is an input or output.", advice=advice)
-        result, label = (unused_name(base, _names_of(graph)) for base in (f"{name}_cast", f"cast_{name}"))
+        result, label = (unused_name(base, names_in_use) for base in (f"{name}_cast", f"cast_{name}"))
         element = info.type.tensor_type.elem_type
         former[name] = helper.tensor_dtype_to_np_dtype(element)
         node = helper.make_node("Cast", [name], [result], name=label, to=element)
         info.type.tensor_type.elem_type = _element(wanted)
-        if name in inputs:
+        if graph.value(name) in graph.inputs:
             _redirect(proto, name, result, graph)
             casts.append(node)
         else:
@@ -356,7 +361,7 @@ def convert(model: Model, opset: int | None, ir: int | None) -> EditResult:
                 node.metadata_props.extend(same.metadata_props)
         set_entries(proto.functions, model.proto.functions)
     least = helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
-    proto.ir_version = ir or max(proto.ir_version, least)
+    proto.ir_version = max(proto.ir_version, least) if ir is None else ir
     versions = [f"opset {opset}"] * (opset is not None) + [f"IR {ir}"] * (ir is not None)
     return EditResult(with_proto(model, proto), f"converted to {' and '.join(versions)}", is_same=True)
 
@@ -385,7 +390,7 @@ def to_float16(model: Model, keep: Sequence[str], feeds: Any) -> EditResult:
     half = load(proto)
     half = Model(half.proto, name=model.name, storage=storage_of(half))
     draft, graph = copy_of(half), Graph.of(half)
-    _delete(draft, {*range(graph.main_count)} - Flow.of(graph).ancestors(graph.outputs.tolist()))
+    _delete(draft, {*range(graph.main_count)} - Flow.of(graph).ancestors(graph.outputs.tolist()), graph)
     worst = max(large.values(), key=lambda row: row["largest"], default=None)
     why = f"; {quoted(worst['name'])} reaches {number_text(worst['largest'], 3)}" if worst else ""
     text = f"converted to float16, {count_text(len(names), 'node')} kept in float32{why}"
@@ -400,14 +405,6 @@ def copy_of(model: Model) -> ModelProto:
     return copy.deepcopy(model.proto)
 
 
-def _array(model: Model, name: str) -> Any:
-    """Return the values of a weight; of an initializer without a list of all weights, which each model makes anew."""
-    graph = Graph.of(model)
-    value = graph.names_by_subgraph[0].get(name, -1)
-    tensor = graph.weight(value) if value >= 0 else None
-    return model.tensor(name) if tensor is None else read_tensor(model, tensor, name)
-
-
 def _every(nodes: Iterable[NodeProto]) -> list[NodeProto]:
     """Return nodes and those in their bodies."""
     outer = [*nodes]
@@ -420,8 +417,9 @@ def _bodies(nodes: Sequence[NodeProto]) -> list[GraphProto]:
     return [] if len(inner) == len(nodes) else [body for node in inner for _, body in graphs_of(node)]
 
 
-def _graphs(proto: ModelProto) -> list[GraphProto]:
-    return [proto.graph, *_bodies(proto.graph.node)]
+def _graphs(proto: ModelProto, former: Graph | None = None) -> list[GraphProto]:
+    """Return the main graph and the bodies in it; a copy of a model without bodies is not searched."""
+    return [proto.graph, *(_bodies(proto.graph.node) if former is None or len(former.subgraphs) > 1 else ())]
 
 
 def _infos(graph: GraphProto) -> Iterator[onnx.ValueInfoProto]:
@@ -435,17 +433,12 @@ def _tensor_names(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto]) -> s
 
 def fresh(base: str, proto: ModelProto) -> str:
     """Return a name that no tensor or node has."""
-    return unused_name(base, _names(proto))
-
-
-def _names(proto: ModelProto) -> set[str]:
-    """Return the names of tensors and nodes."""
     nodes = _every(proto.graph.node)
-    return _tensor_names(_graphs(proto), nodes) | {node.name for node in nodes if node.name}
+    return unused_name(base, _tensor_names(_graphs(proto), nodes) | {node.name for node in nodes})
 
 
 def _names_of(graph: Graph) -> set[str]:
-    """Return what `_names` does of a model that is not edited yet, faster."""
+    """Return the names of tensors and nodes of a model."""
     return {*graph.value_names, *graph.names, *(info.name for info in graph.model.proto.graph.value_info)}
 
 
@@ -477,7 +470,7 @@ def _around(graph: Graph, proto: ModelProto, names: Iterable[str]) -> list[NodeP
     """Return the nodes that make or read tensors, in a copy with the same nodes; with bodies, all of them."""
     if len(graph.subgraphs) > 1:
         return _every(proto.graph.node)
-    values = [value for name in names if (value := graph.names_by_subgraph[0].get(name, -1)) >= 0]
+    values = [value for name in names if (value := main_value(graph, name)) >= 0]
     numbers = {number for value in values for number in (graph.producer[value], *graph.consumers(value))}
     return [proto.graph.node[number] for number in sorted(numbers - {-1})]
 
@@ -505,26 +498,27 @@ def _insert(proto: ModelProto, place: int, nodes: Iterable[NodeProto]) -> None:
 
 def _discard(field: Any, names: Collection[str]) -> list[str]:
     """Remove the entries with some names, and return those that there were; faster than `set_entries` for a few."""
-    numbers = [number for number, entry in enumerate(field) if entry.name in names]
+    numbers = [number for number, entry in enumerate(field) if entry.name in names] if names else []
     return [field.pop(number).name for number in reversed(numbers)]
 
 
-def _delete(proto: ModelProto, removal: Collection[int]) -> None:
-    """Delete nodes, and the weights that only they read."""
-    names = {name for node in _every(proto.graph.node[number] for number in removal) for name in node.input}
-    for number in sorted(removal, reverse=True):
+def discard(graph: GraphProto, names: Collection[str]) -> None:
+    """Remove weights and types of tensors; before IR 4 a weight is an input, too."""
+    for field in (graph.initializer, graph.input, graph.value_info):
+        _discard(field, names)
+
+
+def _delete(proto: ModelProto, removal: Collection[int], graph: Graph, kept: Collection[str] = ()) -> None:
+    """Delete nodes from a copy of a graph, their types, and the weights that only they read, except names kept."""
+    flow = Flow.of(graph)
+    members = set(removal)
+    weights = {value for node in members for value in flow.reads(node) if flow.kinds[value] == INITIALIZER}
+    values = [value for value in weights.difference(graph.outputs.tolist()) if members.issuperset(flow.readers(value))]
+    values += [value for node in members for value in graph.results(node)]
+    names = {graph.value_names[value] for value in values}.difference(kept)
+    for number in sorted(members, reverse=True):
         del proto.graph.node[number]
-    drop_unread(proto, names)
-
-
-def drop_unread(proto: ModelProto, names: Collection[str]) -> None:
-    """Remove those of some weights that nothing reads, with their inputs in models before IR 4."""
-    leftovers = {tensor.name for tensor in proto.graph.initializer if tensor.name in names}
-    if leftovers:
-        leftovers.difference_update(*(node.input for node in _every(proto.graph.node)))
-        leftovers.difference_update(info.name for info in proto.graph.output)
-    for field in (proto.graph.initializer, proto.graph.input) if leftovers else ():
-        _discard(field, leftovers)
+    discard(proto.graph, names)
 
 
 def _edited(model: Model, proto: ModelProto, changes: Iterable[str] = (), sources: Sources | None = None) -> Model:
@@ -549,9 +543,8 @@ def _complete(
     news = {*_discard(infos, starts), *(name for name, old in starts.items() if name != old)}
     changes = {*starts, *changes}
     graph = Graph.of(whole := _edited(model, proto, changes, sources))
-    order = [number for number in graph.order.tolist() if number < graph.main_count]
-    if order != sorted(order):
-        set_entries(proto.graph.node, [proto.graph.node[number] for number in order])
+    if (np.diff(graph.order) < 0).any():
+        set_entries(proto.graph.node, [proto.graph.node[number] for number in graph.order.tolist()])
         graph = Graph.of(whole := _edited(model, proto, changes, sources))
     former = Graph.of(model)
     kinds = {name: former.type_of(former.value(old)) for name, old in starts.items()}
@@ -587,7 +580,7 @@ def _fits(one: ValueType, other: ValueType) -> bool:
 
 def _nodes(graph: Graph, name: str) -> set[int]:
     """Return the nodes of the main graph that a name of a node or scope means."""
-    same = {number for number in range(graph.main_count) if graph.names[number] == name}
+    same = {number for number, other in enumerate(graph.names[: graph.main_count]) if other == name}
     if not same and (value := main_value(graph, name)) >= 0 and graph.producer[value] >= 0:
         return {int(graph.producer[value])}  # a node without a name is known by what it makes
     try:
@@ -651,7 +644,7 @@ def _graft(proto: ModelProto, other: Model, names: Names, names_in_use: Collecti
     nodes, graphs = _every(part.graph.node), _graphs(part)
     names_in_use = {*names_in_use, *names.values()}
     mapping = dict(names)
-    for name in sorted(_names(part)):
+    for name in sorted(_names_of(Graph.of(other)) - {""}):
         if name not in mapping and name in names_in_use:
             mapping[name] = unused_name(name, names_in_use)
             names_in_use.add(mapping[name])

@@ -91,7 +91,7 @@ class Names:
         """The value of each name in each subgraph."""
         if len(self._scopes) < len(self.subgraph_ends):
             names = self._strings
-            self._scopes.insert(0, {"": -1} | dict(zip(names, range(len(names)), strict=True)))
+            self._scopes.insert(0, dict(zip(["", *names], range(-1, len(names)), strict=True)))
         return self._scopes
 
     @functools.cached_property
@@ -233,9 +233,9 @@ class NodeTable(NamedTuple):
     @classmethod
     def of(cls, nodes: Sequence[onnx.NodeProto]) -> NodeTable:
         """Read the fields of nodes."""
-        buffer, (row, tags, start, begin, end) = _serialized(
-            part if len(part := node.SerializeToString()) < LARGE else _without_large_attributes(node) for node in nodes
-        )
+        pairs = zip(nodes, map(onnx.NodeProto.SerializeToString, nodes), strict=True)
+        parts = [part if len(part) < LARGE else _without_large_attributes(node) for node, part in pairs]
+        buffer, (row, tags, start, begin, end) = _serialized(parts)
 
         def repeated(field: int) -> tuple[Spans, Longs]:
             rows = (tags == field << 3 | 2).nonzero()[0]
@@ -287,9 +287,9 @@ class WeightTable:
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         weights, self._sparse = graph.initializer, graph.sparse_initializer
-        buffer, (row, tag, start, begin, end) = _serialized(
-            part if len(part := tensor.SerializeToString()) < LARGE else _without_values(tensor) for tensor in weights
-        )
+        pairs = zip(weights, map(onnx.TensorProto.SerializeToString, weights), strict=True)
+        parts = [part if len(part) < LARGE else _without_values(tensor) for tensor, part in pairs]
+        buffer, (row, tag, start, begin, end) = _serialized(parts)
         which = tag == self._NAME
         self.names = _spanned(buffer, len(weights), row[which], begin[which], end[which])
         if self._sparse:
@@ -320,9 +320,8 @@ def _spanned(buffer: bytes, count: int, row: Longs, start: Longs, end: Longs) ->
     return Spans(buffer, starts, ends)
 
 
-def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
+def _serialized(parts: Sequence[bytes]) -> tuple[bytes, protofields.Fields]:
     """Put messages into one buffer and find their fields."""
-    parts = list(messages)
     ends = np.cumsum(np.fromiter(map(len, [b"", *parts]), np.int64, len(parts) + 1))
     buffer = b"".join(parts)
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import fnmatch
-import itertools
 import os
 import re
 import stat
@@ -202,7 +201,7 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> load(onnx.parser.parse_model(text)).inputs
         (ValueInfo(name='x', dtype='float32', shape=('n', 3)),)
         """
-        return tuple(info for info in map(value_info, self.proto.graph.input) if info.name not in self.initializers)
+        return tuple(info for info in map(value_info, self.proto.graph.input) if info.name not in direct_weights(self))
 
     @property
     def outputs(self) -> tuple[ValueInfo, ...]:
@@ -226,10 +225,8 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> model.initializers["w"].shape, model.initializers["w"].nbytes
         ((1000,), 8000)
         """
-        graph = self.proto.graph
-        dense = (weight_info(plain_text(tensor.name), tensor) for tensor in graph.initializer)
-        sparse = (weight_info(plain_text(tensor.values.name), tensor) for tensor in graph.sparse_initializer)
-        return cached(self, TensorInfo, lambda: MappingProxyType({i.name: i for i in itertools.chain(dense, sparse)}))
+        weights = direct_weights(self)
+        return cached(self, TensorInfo, lambda: MappingProxyType({n: weight_info(n, w) for n, w in weights.items()}))
 
     @known_arguments
     def tensor_names(self, pattern: str = "*") -> list[str]:
@@ -279,7 +276,7 @@ class Model(Displayed, panel="graph.ModelView"):
         >>> load(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))).tensor("w")
         array([0., 1., 2.])
         """
-        weight = cached(self, TensorProto, lambda: all_weights(self.proto)).get(name)
+        weight = direct_weights(self).get(name) or cached(self, all_weights, lambda: all_weights(self.proto)).get(name)
         if weight is not None:
             return read_tensor(self, weight, name)
         what = f"tensor {quoted(name)} of {label_of(self)} is not a weight"
@@ -395,6 +392,11 @@ class _Internals:
 
 def _internals(model: Model) -> _Internals:
     return model._internals  # noqa: SLF001 (the one place)
+
+
+def direct_weights(model: Model) -> Mapping[str, WeightProto]:
+    """Return the initializers of the main graph by name."""
+    return cached(model, direct_weights, lambda: tensors.initializers_of(model.proto.graph))
 
 
 def weights_of(model: Model) -> Mapping[str, TensorInfo]:

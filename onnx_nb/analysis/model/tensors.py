@@ -347,11 +347,7 @@ def all_weights(proto: ModelProto) -> dict[str, WeightProto]:
     waiting: list[tuple[str, GraphProto | FunctionProto]] = [("", proto.graph)]
     waiting += ((f"{plain_text(function.name)}::", function) for function in proto.functions)
     for prefix, graph in waiting:
-        initializers: dict[str, WeightProto] = {}
-        if isinstance(graph, GraphProto):  # of two of one name the last counts
-            initializers |= {plain_text(tensor.name): tensor for tensor in graph.initializer}
-            initializers |= {plain_text(sparse.values.name): sparse for sparse in graph.sparse_initializer}
-        pairs = [*initializers.items()]
+        pairs = [*initializers_of(graph).items()] if isinstance(graph, GraphProto) else []
         for node in graph.node:
             if may_hold(node.op_type, node.domain):
                 pairs += constants_of(node)
@@ -361,6 +357,12 @@ def all_weights(proto: ModelProto) -> dict[str, WeightProto]:
             path = prefix + name
             weights[f"{path} #{len(weights)}" if path in weights else path] = weight
     return weights
+
+
+def initializers_of(graph: GraphProto) -> dict[str, WeightProto]:
+    """Return the initializers of a graph by name; of two of one name the last counts."""
+    weights: dict[str, WeightProto] = {plain_text(tensor.name): tensor for tensor in graph.initializer}
+    return weights | {plain_text(sparse.values.name): sparse for sparse in graph.sparse_initializer}
 
 
 _KIND: Final = AttributeProto

@@ -262,7 +262,7 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
         for frame in (graph.subgraphs[number] for number in graph.bodies(node)):
             nodes += range(frame.start, frame.stop)
             values += frame.weights.tolist()
-    tensors = [*weight_tensors(graph, values), *(entry for n in nodes for _, entry in constants_of(graph.nodes[n]))]
+    tensors = [*weight_tensors(graph, values), *(entry for n in nodes for _, entry in constants_of(graph.node(n)))]
     return ExtractionPlan(
         inputs=tuple(names[value] for value in starts),
         outputs=tuple(names[value] for value in ends),
@@ -371,13 +371,13 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: 
     return better, f"{message}: {others}; inputs={_listed(inputs)} would leave them out"
 
 
-def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
-    """Return the values that nodes read from outside, except weights and constants, and their values read by others."""
+def ports(graph: Graph, nodes: Collection[int], *, constants: bool = False) -> tuple[list[int], list[int]]:
+    """Return the values that nodes read from outside, with or without constants, and their values read by others."""
     flow = Flow.of(graph)
     inside = sorted(nodes, key=graph.rank.__getitem__)
     members = set(inside)
     reads = (value for node in inside for value in flow.reads(node))
-    inputs = dict.fromkeys(v for v in reads if flow.producer[v] not in members and flow.is_runtime(v))
+    inputs = dict.fromkeys(v for v in reads if flow.producer[v] not in members and (constants or flow.is_runtime(v)))
     results = set(graph.outputs.tolist())
     products = (value for node in inside for value in graph.results(node))
     outputs = [v for v in products if v in results or any(reader not in members for reader in flow.readers(v))]

@@ -96,11 +96,20 @@ def test_names_that_cannot_be_given(names: dict[str, str], message: str) -> None
         ("undo", ["a"], "undo.. takes step as a whole number"),
         ("remove", [5], "remove takes names, not"),
         ("drop", [5], "drop takes names, not"),
+        ("insert", [5, "x"], "insert takes names, not 5"),
+        ("insert", ["Add", "x", 5], "insert cannot use what it is given: 'int' object is not iterable"),
+        ("set", [5], "set takes names, not 5"),
+        ("fix", [5], "fix.. takes shapes as a dict by name"),
+        ("weight", ["b", "missing.npy"], r"weight cannot use what it is given: .*No such file.*'missing\.npy'"),
+        ("weight", ["b", [[1], [1, 2]]], "weight cannot use what it is given"),
+        ("before", ["missing.onnx"], "no file 'missing.onnx'"),
+        ("compare", [5], "there is no step 5. It has 0 steps"),
+        ("convert", [None, 0], "no valid model"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_named(verb: str, arguments: list[Any], message: str) -> None:
     e = onnx_nb.edit(parsed(CHAIN))
-    with pytest.raises((onnx_nb.EditError, TypeError), match=message):
+    with pytest.raises((onnx_nb.OnnxNbError, TypeError), match=message):
         getattr(e, verb)(*arguments)
     assert not e.steps
 
@@ -362,6 +371,16 @@ def test_a_file_that_changed_is_not_edited_on(tmp_path: Path) -> None:
     onnx.save(parsed(CHAIN), path)
     with pytest.raises(onnx_nb.EditError, match="has changed on disk"):
         e.rename({"x": "image"})
+
+
+def test_a_step_that_needs_more_memory_than_there_is_stays_unproved(monkeypatch: Any) -> None:
+    from onnx_nb.analysis.edit import edit
+
+    monkeypatch.setattr(edit, "available_memory", lambda: 23)  # the weight of both models takes 24 bytes
+    e = onnx_nb.edit(parsed(CHAIN)).rename({"x": "image"}).verify()
+    assert e.steps[0].verdict == "not proved: needs 24 B"
+    monkeypatch.setattr(edit, "available_memory", lambda: 24)
+    assert e.verify().steps[0].proof == "equal"
 
 
 def test_steps_are_shown_and_compared() -> None:
