@@ -165,7 +165,8 @@ class Edit(Displayed, Table):
         self, op_type: str, after: str, inputs: Sequence[Any] = (), *, domain: str = "", **attributes: Any
     ) -> Edit:
         """Insert a node behind a tensor, with more inputs (names, or arrays as weights), and attributes."""
-        return self._do("insert", op_type, after, inputs, domain=domain, **attributes)
+        sources = [inputs] if isinstance(inputs, str) else inputs
+        return self._do("insert", op_type, after, sources, domain=domain, **attributes)
 
     def replace(self, inputs: Sequence[str], outputs: Sequence[str], other: ModelLike) -> Edit:
         """Put a model in the place of what is between tensors; its inputs and outputs in their order."""
@@ -330,6 +331,9 @@ class Edit(Displayed, Table):
         names = args[0] if verb in ("remove", "output", "drop") else args[:some]
         if not all(isinstance(name, str) for name in names):
             raise EditError(f"{verb} takes names, not {args[0]!r:.80}.", advice='For example e.remove("conv1").')
+        changes = ("rename", "fix", "remove", "output", "drop", "dtype", "convert")
+        if verb in changes and all(argument in (None, (), {}) for argument in args):
+            raise EditError(f"{verb} is given nothing.", advice=f"See help(e.{verb}).")
 
         def again(model: Model) -> surgery.EditResult:
             try:

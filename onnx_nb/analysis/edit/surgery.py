@@ -91,11 +91,13 @@ def rename(model: Model, names: Mapping[str, Any]) -> EditResult:
             raise EditError(f"{label_of(model)} has no {quoted(old)}.", advice=closest_text(old, candidates))
         else:
             (of_node if old in node_names else of_dim)[old] = new
-    for prefix, mapping in of_tensor.items():
+    changes = [("tensors", tensors[prefix], mapping) for prefix, mapping in of_tensor.items()]
+    for what, names_in_use, mapping in (*changes, ("nodes", node_names, of_node)):
         news = [*mapping.values()]
         for new in news:
-            if news.count(new) > 1 or (new in tensors[prefix] and new not in mapping):
-                raise EditError(f"there would be two tensors {quoted(new)}.", advice="Choose another name.")
+            if news.count(new) > 1 or (new in names_in_use and new not in mapping):
+                raise EditError(f"there would be two {what} {quoted(new)}.", advice="Choose another name.")
+    for prefix, mapping in of_tensor.items():
         _rename_in(*frames[prefix], mapping)
     for function in proto.functions:
         for field in (function.input, function.output):
@@ -593,7 +595,7 @@ def _nodes(graph: Graph, name: str) -> set[int]:
 def _element(name: str) -> int:
     """Return the number of a type of elements."""
     try:
-        return helper.np_dtype_to_tensor_dtype(np.dtype(name)) if name != "bfloat16" else TensorProto.BFLOAT16
+        return helper.np_dtype_to_tensor_dtype(np.dtype(name or "")) if name != "bfloat16" else TensorProto.BFLOAT16
     except (TypeError, ValueError, KeyError):
         raise EditError(f"there is no type {name!r:.80}.", advice='For example "uint8" or "float16".') from None
 

@@ -75,6 +75,7 @@ def test_names_may_be_swapped_and_are_those_of_a_function() -> None:
         ({"x": "b"}, "there would be two tensors 'b'"),
         ({"x": "new", "a": "new"}, "two tensors 'new'"),
         ({"x": ""}, "'x' cannot be called ''"),
+        ({"r": "n"}, "there would be two nodes 'n'"),
     ],
 )
 def test_names_that_cannot_be_given(names: dict[str, str], message: str) -> None:
@@ -105,6 +106,9 @@ def test_names_that_cannot_be_given(names: dict[str, str], message: str) -> None
         ("before", ["missing.onnx"], "no file 'missing.onnx'"),
         ("compare", [5], "there is no step 5. It has 0 steps"),
         ("convert", [None, 0], "no valid model"),
+        *((verb, [], f"{verb} is given nothing") for verb in ("fix", "remove", "output", "drop", "convert")),
+        *((verb, [{}], f"{verb} is given nothing") for verb in ("rename", "dtype")),
+        ("dtype", [{"x": None}], "there is no type None"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_named(verb: str, arguments: list[Any], message: str) -> None:
