@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import nbformat
 import numpy as np
 import onnx
 import onnxruntime
@@ -20,26 +18,19 @@ from notebooks.exercises import NONE, PART
 
 torch: Any = pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
 
-from notebooks.exercises import exam as exams  # noqa: E402 (it needs torch)
+from notebooks.digits import digits, trained  # noqa: E402 (it needs torch)
+from notebooks.exercises import exam as exams  # noqa: E402 (the same)
 
-LESSON: Final = Path(__file__).parent.parent / "notebooks" / "09-a-case-from-end-to-end.ipynb"
 SEEDS: Final = range(20)
 
 
 @pytest.fixture(scope="module")
 def lesson() -> Iterator[dict[str, Any]]:
-    """What the lesson makes before its first section: the network, trained less long, and the function for digits."""
-    sources = {cell.id: cell.source for cell in nbformat.read(LESSON, as_version=4).cells}
-    code = "\n".join(sources[f"case-0{number}"] for number in (1, 3, 4, 5, 6))
-    code = re.sub(r"\b400(0?)\b", r"80\1", code.replace("%matplotlib inline", ""))
-    made: dict[str, Any] = {"__name__": "lesson"}
-    threads, logger = torch.get_num_threads(), logging.getLogger()
-    filters = [*logger.filters]
-    exec(compile(code, "lesson", "exec"), made)  # noqa: S102 - our own
-    yield made
+    """What the lesson takes from the course: the network, and the function for digits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield {"net": trained(), "digits": digits}
     torch.set_num_threads(threads)
-    logger.filters[:] = filters
-    made["temporary"].cleanup()
 
 
 @pytest.fixture(scope="module")
