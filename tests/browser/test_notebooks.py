@@ -65,6 +65,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "": clicks_index.click,
     "00": test_notebook_00.click,
     "01": clicks_01.click,
+    "01b": clicks_01.click_b,
     "02": clicks_02.click,
     "03": clicks_03.click,
     "03b": clicks_03b.click,
