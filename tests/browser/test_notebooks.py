@@ -69,6 +69,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "02": clicks_02.click,
     "03": clicks_03.click,
     "03b": clicks_03b.click,
+    "03c": clicks_03.click_c,
     "04": clicks_04.click,
     "05": clicks_05.click,
     "06": clicks_06.click,
