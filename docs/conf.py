@@ -12,6 +12,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from docs.gallery import CARDS, write_gallery
+from onnx_nb import rules
 from onnx_nb.analysis.foreign_names import table
 
 if TYPE_CHECKING:
@@ -94,6 +95,21 @@ class OtherTools(SphinxDirective):
         return list(self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True))
 
 
+class Rules(SphinxDirective):
+    """The rules of `simplify` and their names in other tools, from the tables that it uses."""
+
+    def run(self) -> list[Node]:
+        """Return one table."""
+        elsewhere: dict[str, list[str]] = {}
+        for name, ours in table("rules").items():
+            for rule in ours.split():
+                elsewhere.setdefault(rule, []).append(f"`{name}`")
+        rows = [f"| `{rule}` | {does} | {', '.join(elsewhere.get(rule, ()))} |" for rule, does in rules().items()]
+        return list(
+            self.parse_text_to_nodes("\n".join(["| rule | what it does | elsewhere |", "|---|---|---|", *rows]))
+        )
+
+
 class Gallery(SphinxDirective):
     """Cards that are live pages: each in a frame that may run its own script and nothing else."""
 
@@ -127,6 +143,7 @@ def write_entry(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the directives and what is written beside the pages."""
     app.add_directive("other-tools", OtherTools)
+    app.add_directive("rules", Rules)
     app.add_directive("gallery", Gallery)
     write_gallery(ROOT / "build" / "site-extra" / "gallery")
     app.connect("build-finished", write_entry)

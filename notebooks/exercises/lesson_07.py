@@ -1,17 +1,11 @@
-"""Graders of "Simplification"."""
+"""Graders of "A simplifier in fifty lines"."""
 
 from __future__ import annotations
 
-import copy
-import re
-from collections.abc import Iterable
-from itertools import combinations
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import onnx
-import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
@@ -83,176 +77,63 @@ def _constant_nodes(answer: Any) -> None:
     expect(is_same, "The result of `JustReshape` depends on its input, so it is not constant.")
 
 
-_SIZES: Final = {0: "batch", 2: "height", 3: "width"}
+def _chain(*operators: str, other: str = "") -> Any:
+    """Return a model of operators in a row, of whose values another one may be an output as well."""
+    values = ["x", *(f"v{place}" for place in range(1, len(operators))), "y"]
+    nodes = [
+        helper.make_node(kind, [read], [written])
+        for kind, read, written in zip(operators, values, values[1:], strict=False)
+    ]
+    x, *outputs = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [6]) for name in ("x", "y", other) if name)
+    graph = helper.make_graph(nodes, "chain", [x], outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _sizes_in(choice: Any) -> set[str]:
-    """Return the names of the sizes in a choice: a name, names in one text, an axis, or several of them."""
-    if isinstance(choice, str):
-        found = set(re.findall(r"\w+", choice)) - {"and", "all", "fixed", "none"}
-    elif isinstance(choice, Iterable):
-        found = set().union(*map(_sizes_in, choice))
-    else:
-        found = {_SIZES.get(choice, str(choice))}
-    for name in found - {*_SIZES.values()}:
-        raise NotYet(f"{name!r} is none of the sizes of this exercise: they are batch, height and width.")
-    return found
+_CHAINS: Final = (
+    (_chain("Relu", "Relu", "Relu", "Neg"), 1, "of three in a row, one should stay"),
+    (_chain("Relu", "Neg", "Relu", "Neg"), 2, "both change something"),
+    (_chain("Neg", "Relu", "Relu"), 2, "the second makes the output `y`"),
+    (_chain("Relu", "Relu", "Neg", other="v2"), 2, "the second makes an output as well"),
+)
+"""Models, how many `Relu` may be left of each, and why."""
 
 
 @check.exercise(
     2,
-    "one_node",
-    "[axes for count in range(4) for axes in combinations(free_sizes.values(), count)"
-    ' if "batch" not in axes or count == 1]',
+    "fewer_relus",
+    "fewer_relus",
     {
-        "4": "should be a list",
-        '["channels"]': "none of the sizes",
-        '["batch", "height", "width"]': "at least one more",
-        '[("batch",), ("height",), ("width",), ("batch", "width"), ("height", "width")]': "an empty batch",
+        "rewritten": "one should stay",
+        "4": "should be a function",
+        "lambda proto: [node.op_type for node in proto.graph.node]": "should return a model",
+        """lambda proto: changed(proto, node=[n for n in proto.graph.node if n.op_type != "Relu"])""": "cannot be run",
+        "lambda proto: fewer_relus(changed(proto, output=[*proto.graph.output][:1]))": "outputs of the model",
+        ""
+        """lambda proto: eliminated(changed(proto, node=[
+            helper.make_node("Identity", n.input, n.output)
+            if n.op_type == "Relu" and n.input[0] != "x" else n for n in proto.graph.node]))""": "something else",
+        "lambda proto: proto.graph.node[1].CopyFrom(helper.make_node('Identity', proto.graph.node[1].input, "
+        "proto.graph.node[1].output)) or proto": "stay as it is",
     },
 )
-def _free_sizes(answer: Any) -> None:
-    is_list = isinstance(answer, list | tuple | set | frozenset)
-    expect(
-        is_list, f"This is a {type(answer).__name__}; it should be a list of choices, each with the names of its sizes."
-    )
-    given = {frozenset(_sizes_in(choice)) for choice in answer}
-    right = {frozenset[str]()}
-    for count in 1, 2, 3:
-        for axes in combinations(_SIZES, count):
-            exported = made("export")("torchscript", {axis: _SIZES[axis] for axis in axes})
-            if len(onnx_nb.simplify(exported, check_n=0).model.proto.graph.node) == 1:
-                right.add(frozenset(_SIZES[axis] for axis in axes))
-    expect(given <= right, "With one of these choices more nodes are left: what would 0 and -1 make of an empty batch?")
-    expect(given >= right - {frozenset()}, "These are right, and there is at least one more.")
-
-
-@check.exercise(
-    3,
-    "cured, error",
-    "cured, error",
-    {
-        "centered_model, error": "`simplify` returns",
-        "onnx_nb.simplify(onnx_nb.export(nn.Sequential(sensor[0], *sensor[2:]), kelvin, **names)), error": "the mean",
-        "onnx_nb.simplify(thermometer, feeds=measured, skip=[fused.key]), error": "no more exact",
-        'onnx_nb.simplify(centered_model, feeds=measured, skip=["fuse_bn_into_conv"]), error': "not fused",
-        "onnx_nb.simplify(centered_model), error": "random feeds",
-        'cured, np.abs(errors["fused"]).max()': "of the new model",
-        "cured, truth": "largest difference",
-    },
-)
-def _cure(cured: Any, error: Any) -> None:
-    is_result = isinstance(cured, onnx_nb.types.Simplification)
-    expect(is_result, f"The first part is a {type(cured).__name__}; it should be what `simplify` returns.")
-    sensor, kelvin = copy.deepcopy(made("sensor")).double().eval(), made("kelvin")
-    with torch.no_grad():
-        truth = sensor(kelvin.double()).numpy()
-    differences = next(iter(onnx_nb.run(cured.model, [kelvin.numpy()], optimize=False).values())) - truth
-    largest, before = np.abs(differences).max(), np.abs(made("errors")["fused"]).max()
-    same = (
-        "It computes something else than the sensor: what subtracting 293 changes, the mean of BatchNorm has to undo."
-    )
-    expect(largest < 0.01 * truth.std(), same)
-    expect(largest < 0.1 * before, "It is no more exact than before: subtract 293 before the first weight.")
-    names = {node.op_type for node in cured.model.proto.graph.node}
-    expect("BatchNormalization" not in names, "The BatchNorm is not fused with the convolution.")
-    is_measured = cured.options.get("feeds") is not None
-    expect(is_measured, "It was compared on random feeds only: pass `measured` to `simplify`.")
-    expect(
-        cured.verified, "The comparison on these feeds found a difference: pass `strict=True`, and read what it says."
-    )
-    is_number = isinstance(error, int | float | np.number)
-    expect(is_number, "The second part is a number, the largest difference from the network in float64.")
-    # the spread and the largest difference are both a size of the error, and float64 can be that of either network
-    is_size = 0.3 * differences.std() <= error <= 3 * largest
-    expect(is_size, "The error is another: take the difference of the new model from the network in float64.")
-
-
-def _expect_models(*answers: Any) -> None:
-    for answer in answers:
-        is_model = isinstance(answer, onnx.ModelProto | onnx_nb.Model | str | Path)
-        expect(is_model, f"This is a {type(answer).__name__}; the first two parts are models.")
-
-
-def _feed(model: Any, seed: int) -> dict[str, Any]:
-    """Return a feed of a model: around 0, and the larger the seed, the wider."""
-    draw = np.random.default_rng(seed)
-    shapes = {value.name: [size if isinstance(size, int) else 8 for size in value.shape] for value in model.inputs}
-    return {name: (2 + 4 * seed) * draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-
-
-def _result(model: Any, feed: Any) -> Any:
-    (value,) = onnx_nb.run(model, feed).values()
-    return value
-
-
-def _is_close(one: Any, other: Any) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, atol=1e-5)
-
-
-@check.exercise(
-    4,
-    "right, wrong, agreeing, differing",
-    'right, wrong, {"a": np.abs(line), "b": np.abs(line)}, {"a": line, "b": line}',
-    {
-        'before, behind, {"a": line, "b": line}, {"a": line, "b": line}': "are models",
-        'wrong, right, {"a": line, "b": line}, {"a": line, "b": line}': "the other way round",
-        'wrong, wrong, {"a": line, "b": line}, {"a": line, "b": line}': "The first model",
-        'right, right, {"a": line, "b": line}, {"a": line, "b": line}': "The second model",
-        'small_model(before, ["b", "a"]), small_model([behind[1]], ["s"]), {}, {}': "inputs `a` and `b`",
-        'right, wrong, {"a": line, "b": line}, {"a": line, "b": line}': "On the first feed",
-        'right, wrong, {"a": np.abs(line), "b": 0 * line}, {"a": line, "b": 0 * line}': "On the second feed",
-    },
-)
-def _moved(right: Any, wrong: Any, agreeing: Any, differing: Any) -> None:
-    _expect_models(right, wrong)
-    both = [onnx_nb.load(each) for each in (right, wrong)]
-    is_named = all({value.name for value in model.inputs} == {"a", "b"} for model in both)
-    expect(is_named, "Each of the models should have the two inputs `a` and `b`.")
-    feed = _feed(both[0], 0)
-    a, b = feed["a"], feed["b"]
-    truths = np.maximum(a, 0) + b, np.maximum(a + b, 0)
-    found = [_result(model, feed) for model in both]
-    if all(map(_is_close, found[::-1], truths)):
-        raise NotYet("These are the right models the other way round.")
-    for place, formula, one, truth in zip(
-        ("first", "second"), ("Relu(a) + b", "Relu(a + b)"), found, truths, strict=True
-    ):
-        expect(_is_close(one, truth), f"The {place} model does not compute {formula}.")
-    agree, differ = (_is_close(*(_result(model, each) for model in both)) for each in (agreeing, differing))
-    expect(
-        agree, "On the first feed the models differ: for which a and b does the Relu change nothing in either place?"
-    )
-    expect(not differ, "On the second feed the models agree: which results can Relu(a) + b have, and Relu(a + b) not?")
-
-
-@check.exercise(
-    5,
-    "right, wrong, revealing",
-    'right, wrong, {"x": np.linspace(-4, 4, 81, dtype=np.float32)}',
-    {
-        "right, wrong, loud": "should be a feed",
-        'double, wrong, {"x": line}': "are models",
-        'wrong, right, {"x": line}': "the other way round",
-        'right, right, {"x": line}': "has no upper limit",
-        'small_model([helper.make_node("Add", ["x", "x"], ["y"])], ["x"]), wrong, {"x": line}': "between 0 and 6",
-        'right, small_model([helper.make_node("Add", ["x", "x"], ["y"])], ["x"]), {"x": line}': "negative",
-        'right, small_model([helper.make_node("Relu", ["x"], ["y"])], ["x"]), {"x": line}': "same values before",
-        "right, wrong, onnx_nb.random_feeds(right, 0)": "return the same",
-    },
-)
-def _clip(right: Any, wrong: Any, revealing: Any) -> None:
-    _expect_models(right, wrong)
-    both = [onnx_nb.load(each) for each in (right, wrong)]
-    feeds = [_feed(both[0], seed) for seed in range(12)]
-    clipped, limited = (np.concatenate([_result(model, feed).ravel() for feed in feeds]) for model in both)
-    bounds = [(values.min() >= 0, values.max() <= 6) for values in (clipped, limited)]
-    expect(bounds != [(True, False), (True, True)], "These are the right models the other way round.")
-    expect(all(bounds[0]), "The first model should return values between 0 and 6, whatever it reads.")
-    expect(bounds[1][0], "The second model returns negative values, and a Relu does not.")
-    expect(not bounds[1][1], "The second model never exceeds 6, and a Relu has no upper limit.")
-    expect(_is_close(np.minimum(limited, 6), clipped), "The Clip and the Relu do not read the same values before them.")
-    is_feed = isinstance(revealing, dict | list | tuple | np.ndarray)
-    expect(is_feed, f"The last part is a {type(revealing).__name__}; it should be a feed.")
-    is_same = _is_close(*(_result(model, revealing) for model in both))
-    expect(not is_same, "On this feed both return the same: what has to exceed 6?")
+def _fewer_relus(answer: Any) -> None:
+    expect(callable(answer), f"This is a {type(answer).__name__}; it should be a function.")
+    x = np.array([-2, -1, 0, 1, 2, 3], np.float32)
+    for model, most, why in _CHAINS:
+        given = onnx.ModelProto.FromString(model.SerializeToString())
+        found = answer(given)
+        expect(given == model, "The model of the caller should stay as it is: work on a copy.")
+        expect(isinstance(found, onnx.ModelProto), "The function should return a model, as `rewritten` does.")
+        row = " → ".join(f"`{node.op_type}`" for node in model.graph.node)
+        try:
+            values = onnx_nb.run(found, [x], optimize=False)
+        except onnx_nb.OnnxNbError:
+            raise NotYet(
+                f"What it makes of {row} cannot be run: does each node still read a value that exists?"
+            ) from None
+        wanted = onnx_nb.run(model, [x], optimize=False)
+        expect(values.keys() == wanted.keys(), f"The outputs of the model {row} have other names now.")
+        is_same = all(np.array_equal(values[name], wanted[name]) for name in wanted)
+        expect(is_same, f"What it makes of {row} computes something else.")
+        count = sum(node.op_type == "Relu" for node in found.graph.node)
+        expect(count <= most, f"{count} `Relu` are left of {row}: {why}.")

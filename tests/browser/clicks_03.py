@@ -1,4 +1,4 @@
-"""What notebook 03 tells its reader to click, clicked after all of it ran."""
+"""What notebooks 03 and 03c tell their readers to click, clicked after all of each ran."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 
 
 def click(lab: JupyterPage) -> None:
-    see_a_lost_factor(lab)
-    see_an_operator_of_ones_own(lab)
-
-
-def see_a_lost_factor(lab: JupyterPage) -> None:
     graphs = lab.cell_with("g = onnx_nb.ModelGraph(by_size")
     panel = lab.cell_with("difference = onnx_nb.diff(")
     pair = PairWidget(lab.widget("pair", within=lab.cell(panel)))
@@ -39,7 +34,7 @@ def see_a_lost_factor(lab: JupyterPage) -> None:
     assert lab.errors == []
 
 
-def see_an_operator_of_ones_own(lab: JupyterPage) -> None:
+def click_c(lab: JupyterPage) -> None:
     own, body = lab.cell_with("g_own = onnx_nb.ModelGraph("), lab.cell_with("g_body = onnx_nb.ModelGraph(")
 
     graph = GraphWidget(lab.widget("graph", within=lab.cell(own)))
@@ -47,7 +42,7 @@ def see_an_operator_of_ones_own(lab: JupyterPage) -> None:
     graph.click(call, "node")
     inspector = graph.root.get_by_label("Inspector")
     expect(inspector).to_contain_text("unknown domain 'custom'")
-    lab.screenshot("03-own", graph.root)
+    lab.screenshot("03c-own", graph.root)
     graph.click("y", "tensor")
     expect(inspector).to_contain_text("240")
 
@@ -55,9 +50,9 @@ def see_an_operator_of_ones_own(lab: JupyterPage) -> None:
     expect(graph.root).not_to_contain_text("unknown domain")
     opened = graph.scope(is_open=True)
     graph.toggle(opened)
-    lab.screenshot("03-body-closed", graph.root)
+    lab.screenshot("03c-body-closed", graph.root)
     graph.toggle(opened)
-    lab.screenshot("03-body", graph.root)
+    lab.screenshot("03c-body", graph.root)
 
     # on a machine without a compiler, under a name that torch does not know yet
     lab.kernel.run("import os; os.environ['PATH'] = ''")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+import onnx_nb
 from tests import models
 from tests.browser.jupyter import ROOT, SCREENSHOTS
 
@@ -44,6 +45,9 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     theirs = pages[Path("docs/coming-from.html")]
     assert "extract_model" in theirs
     assert "onnx_nb.extract(model, inputs, outputs)" in re.sub("<.*?>", "", theirs)
+    rules = re.sub("<.*?>", "", pages[Path("docs/api/simplify.html")])
+    assert [rule for rule in onnx_nb.rules() if rule not in rules] == []
+    assert "eliminate_nop_flatten" in rules  # the name of another tool
 
 
 def test_the_gallery_is_live_without_a_kernel_and_without_a_network(

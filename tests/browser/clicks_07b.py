@@ -1,4 +1,4 @@
-"""What notebook 07 tells its reader to click, clicked after all of it ran."""
+"""What notebook 07b tells its reader to click, clicked after all of it ran."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def click(lab: JupyterPage) -> None:
     # it opens at the change that the cell chose
     expect(detail).to_contain_text("fuse_parallel_matmuls")
     panel.expect_selected(0, sorted(lab.kernel.evaluate("joined[2].before")))
-    lab.screenshot("07-panel-opened")
+    lab.screenshot("07b-panel-opened")
 
     rules = panel.root.get_by_label("Rule", exact=True)
     rules.select_option(label=rules.locator("option", has_text="fold_reshape").inner_text())
     panel.changes.get_by_role("row").nth(1).click()
     expect(detail).to_contain_text("its shape is always")
-    lab.screenshot("07-panel-chosen")
+    lab.screenshot("07b-panel-chosen")
     key = lab.kernel.evaluate("panel.change")
     assert key.startswith("fold_reshape: ")
     panel.button("Undo this change").click()
@@ -46,7 +46,7 @@ def click(lab: JupyterPage) -> None:
     tab.click()
     expect(tab).to_have_attribute("aria-selected", "true")
     lab.kernel.expect("panel.step", 1)
-    lab.screenshot("07-panel-step")
+    lab.screenshot("07b-panel-step")
     panel.root.get_by_role("tab", name="All", exact=True).click()
     lab.kernel.expect("panel.step", 0)
     assert lab.errors == []
