@@ -36,6 +36,7 @@ from onnx_nb.analysis.pytorch import compare_torch
 from tests import modules
 
 LAYER = "encoder.layer.2"
+HEAVY = {"resnet", "bert_eager", "llama"}
 
 
 class Fault:
@@ -192,8 +193,15 @@ def test_a_wrongly_folded_filter_is_found(how: str) -> None:
     assert first.name == culprit
 
 
-@pytest.mark.parametrize("how", list(modules.EXPORTS))
-@pytest.mark.parametrize("name", list(modules.MODULES))
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        # `make faults` has them, too, and of larger ones
+        pytest.param(name, how, marks=[pytest.mark.rare] if how != "plain" and name in HEAVY else [])
+        for name in modules.MODULES
+        for how in modules.EXPORTS
+    ],
+)
 def test_nothing_stands_out_in_a_good_export(name: str, how: str) -> None:
     _, _, model, recording = modules.exported(name, how)
     found = onnx_nb.compare_torch(recording, model=model)

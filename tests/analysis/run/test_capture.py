@@ -80,8 +80,13 @@ TOKENS = {"input_ids": RANDOM.integers(0, 100, (2, 7)), "attention_mask": np.one
 PICTURES = {"pixel_values": RANDOM.standard_normal((1, 3, 224, 224)).astype(np.float32)}
 
 
+HEAVY = {"bvlc_alexnet", "vgg19", "zfnet512"}  # large weights, and operators that the others have, too
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", models.LIGHT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.rare] if name in HEAVY else []) for name in models.LIGHT]
+)
 def test_bit_identical_to_adding_every_output_light(name: str) -> None:
     check(models.light(name), image(name))
 
