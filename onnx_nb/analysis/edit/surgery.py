@@ -243,9 +243,11 @@ def join(model: Model, part: ModelLike, *, is_first: bool) -> EditResult:
 def output(model: Model, names: Sequence[str]) -> EditResult:
     """Make tensors outputs."""
     graph, proto = Graph.of(model), copy_of(model)
-    for value, kind in boundary_types(model, values_of(graph, names, "output")).items():
+    for value in values_of(graph, names, "output"):
         if value not in graph.outputs:
-            proto.graph.output.append(onnx.ValueInfoProto(name=graph.value_names[value], type=kind))
+            kind = graph.type_of(value)  # of the whole model: a part of it may call a dimension otherwise
+            kind_proto = kind.proto if kind.is_complete else boundary_types(model, [value])[value]
+            proto.graph.output.append(onnx.ValueInfoProto(name=graph.value_names[value], type=kind_proto))
     return EditResult(_edited(model, proto), f"made {listed(names)} an output", is_same=True)
 
 
