@@ -28,9 +28,8 @@ _OPTIONS: Final = (
     click.Option(["--name"], metavar="NAME", help="Variable to assign the result to."),
     click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
 )
-_SETTINGS: Final = {"max_content_width": 100}
 _COMMANDS: Final = {
-    name: click.Command(f"%{name}", _SETTINGS, params=[*verb.params, *_OPTIONS], help=verb.help)
+    name: click.Command(f"%{name}", {"max_content_width": 100}, params=[*verb.params, *_OPTIONS], help=verb.help)
     for name, verb in MAGICS.items()
 }
 """Name of a magic → its parameters and help."""
@@ -78,19 +77,16 @@ def _run(shell: InteractiveShell, name: str, line: str) -> Any:
         return None
     try:
         values = command.make_context(str(command.name), words, obj=shell.user_ns).params
+        variable, code = values.pop("name"), values.pop("code")
+        if variable and not variable.isidentifier():
+            raise UsageError(f"--name {variable!r} is not the name of a variable.")
+        script = verb.build(into=variable, **values)
+        if code:
+            print(script.code())  # noqa: T201
+            return None
+        variables = script.run(shell.user_ns)
     except click.ClickException as error:
         raise UsageError(error.format_message()) from error
-    except OnnxNbError as error:
-        raise UsageError(str(error)) from error
-    variable, code = values.pop("name"), values.pop("code")
-    if variable and not variable.isidentifier():
-        raise UsageError(f"--name {variable!r} is not the name of a variable.")
-    script = verb.build(into=variable, **values)
-    if code:
-        print(script.code())  # noqa: T201
-        return None
-    try:
-        variables = script.run(shell.user_ns)
     except OnnxNbError as error:
         raise UsageError(str(error)) from error
     except KeyboardInterrupt:

@@ -222,13 +222,10 @@ def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: b
             break
         blocking = unknown[0]
     message = f"the type of {quoted(graph.value_names[value])} is not known: the model does not declare it, and {why}"
-    if failure:
-        message = f"{message}; a run on random inputs fails ({shortened(failure, 300).removesuffix('.')})."
-        return ExtractionError(message, advice="Choose a tensor next to it, or add its value_info to the model.")
-    advice = "Choose a tensor next to it, add its value_info to the model"
-    if not infer_by_running:
-        advice += ", or allow a run on random inputs: infer_by_running=True"
-    return ExtractionError(f"{message}.", advice=f"{advice}.")
+    message += f"; a run on random inputs fails ({shortened(failure, 300).removesuffix('.')})" if failure else ""
+    more = "" if infer_by_running else ", or allow a run on random inputs: infer_by_running=True"
+    advice = f"Choose a tensor next to it, or add its value_info to the model{more}."
+    return ExtractionError(f"{message}.", advice=advice)
 
 
 def with_weights(

@@ -311,11 +311,12 @@ def _differences(
     numbers = np.zeros(len(tree.scope_parent), np.uint32)
     if not bool(np.any(np.isin(tree.scope_kind, ROWS))):
         return {"scope_differs": numbers, "scope_difference": numbers}
-    different = repeat_differences(graph, tree, graph.attribute_numbers, arrays["value_literal"].astype(np.int64))
-    arrays["node_flags"][different.nodes] |= DIFFERS
+    literals = arrays["value_literal"].astype(np.int64)
+    differs, nodes, differences = repeat_differences(graph, tree, graph.attribute_numbers, literals)
+    arrays["node_flags"][nodes] |= DIFFERS
     texts: dict[int, list[str]] = {}
     members: dict[int, dict[str, None]] = {}
-    for entry in different.found:
+    for entry in differences:
         text_ = _difference(graph, arrays, table, entry)
         if entry.member >= 0:
             texts.setdefault(entry.member, []).append(text_)
@@ -326,7 +327,7 @@ def _differences(
     for group, parts in texts.items():
         line = (", " if tree.scope_kind[group] in ROWS else "; ").join(parts)
         numbers[group] = table.one(shortened(line, DIFFERENCE_LIMIT))
-    return {"scope_differs": different.scope_differs.astype(np.uint32), "scope_difference": numbers}
+    return {"scope_differs": differs.astype(np.uint32), "scope_difference": numbers}
 
 
 def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringTable, entry: RepeatDifference) -> str:
