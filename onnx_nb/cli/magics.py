@@ -5,11 +5,12 @@ Options are written and read by click, completion comes from the same parameters
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
@@ -40,7 +41,9 @@ def add_magics(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell."""
     register: Any = shell.register_magic_function
     for name in MAGICS:
-        register(_magic(shell, name), "line", name)
+        magic = functools.partial(_run, shell, name)
+        magic.__doc__ = _help(_COMMANDS[name])  # which ``%onnx_summary?`` shows
+        register(magic, "line", name)
     shell.set_hook("complete_command", _complete, re_key=_LINE.pattern)
 
 
@@ -49,16 +52,6 @@ def remove_magics(shell: InteractiveShell) -> None:
     for name in MAGICS:
         shell.magics_manager.magics["line"].pop(name, None)
     shell.strdispatchers["complete_command"].regexs.pop(re.compile(_LINE.pattern), None)
-
-
-def _magic(shell: InteractiveShell, name: str) -> Callable[[str], Any]:
-    """Return a function whose docstring, shown by ``%onnx_summary?``, is the help of its command."""
-
-    def magic(line: str) -> Any:
-        return _run(shell, name, line)
-
-    magic.__doc__ = _help(_COMMANDS[name])
-    return magic
 
 
 def _help(command: click.Command) -> str:

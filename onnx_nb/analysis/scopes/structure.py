@@ -557,8 +557,7 @@ def _weight_path(name: str) -> str:
     if "/" in name:
         return name.rpartition("/")[0]
     # a number belongs to the part before it
-    parts = re.sub(r"\.(?!\d+(?:\.|$))", "/", name.rpartition(".")[0]).split("/")
-    return "/".join([part for part in parts if part][:DEPTH_LIMIT])
+    return tidy(re.sub(r"\.(?!\d+(?:\.|$))", "/", name.rpartition(".")[0]))
 
 
 def _spread(part: Part, paths: list[str | None], share: float, *, follow: bool = False) -> list[str] | None:
@@ -613,6 +612,6 @@ def gathered(paths: list[str]) -> list[str]:
 
 def tidy(path: str) -> str:
     """Return a path without empty parts, of limited depth."""
-    if path.count("/") < DEPTH_LIMIT and not path.startswith("/") and "//" not in path:
+    if path.count("/") < DEPTH_LIMIT and path.strip("/") == path and "//" not in path:
         return path
     return "/".join([part for part in path.split("/") if part][:DEPTH_LIMIT])
