@@ -94,9 +94,8 @@ def for_markdown(blocks: Iterable[Block]) -> str:
     parts = []
     for block in blocks:
         if isinstance(block, Text):
-            mark = {"good": "✅ ", "bad": "❌ "}.get(block.look, "")
-            text = _escaped(block.text)
-            parts.append(f"### {text}" if block.look == "title" else f"{mark}{text}")
+            mark = {"title": "### ", "good": "✅ ", "bad": "❌ "}.get(block.look, "")
+            parts.append(mark + _escaped(block.text))
         elif block.rows:
             lines = [f"**{block.title}**\n"] if block.title else []
             lines.append(_row(block.heads))

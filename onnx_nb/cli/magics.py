@@ -5,11 +5,12 @@ Options are written and read by click, completion comes from the same parameters
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
@@ -28,9 +29,8 @@ _OPTIONS: Final = (
     click.Option(["--name"], metavar="NAME", help="Variable to assign the result to."),
     click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
 )
-_SETTINGS: Final = {"max_content_width": 100}
 _COMMANDS: Final = {
-    name: click.Command(f"%{name}", _SETTINGS, params=[*verb.params, *_OPTIONS], help=verb.help)
+    name: click.Command(f"%{name}", {"max_content_width": 100}, params=[*verb.params, *_OPTIONS], help=verb.help)
     for name, verb in MAGICS.items()
 }
 """Name of a magic → its parameters and help."""
@@ -41,7 +41,9 @@ def add_magics(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell."""
     register: Any = shell.register_magic_function
     for name in MAGICS:
-        register(_magic(shell, name), "line", name)
+        magic = functools.partial(_run, shell, name)
+        magic.__doc__ = _help(_COMMANDS[name])  # which ``%onnx_summary?`` shows
+        register(magic, "line", name)
     shell.set_hook("complete_command", _complete, re_key=_LINE.pattern)
 
 
@@ -50,16 +52,6 @@ def remove_magics(shell: InteractiveShell) -> None:
     for name in MAGICS:
         shell.magics_manager.magics["line"].pop(name, None)
     shell.strdispatchers["complete_command"].regexs.pop(re.compile(_LINE.pattern), None)
-
-
-def _magic(shell: InteractiveShell, name: str) -> Callable[[str], Any]:
-    """Return a function whose docstring, shown by ``%onnx_summary?``, is the help of its command."""
-
-    def magic(line: str) -> Any:
-        return _run(shell, name, line)
-
-    magic.__doc__ = _help(_COMMANDS[name])
-    return magic
 
 
 def _help(command: click.Command) -> str:
@@ -78,19 +70,16 @@ def _run(shell: InteractiveShell, name: str, line: str) -> Any:
         return None
     try:
         values = command.make_context(str(command.name), words, obj=shell.user_ns).params
+        variable, code = values.pop("name"), values.pop("code")
+        if variable and not variable.isidentifier():
+            raise UsageError(f"--name {variable!r} is not the name of a variable.")
+        script = verb.build(into=variable, **values)
+        if code:
+            print(script.code())  # noqa: T201
+            return None
+        variables = script.run(shell.user_ns)
     except click.ClickException as error:
         raise UsageError(error.format_message()) from error
-    except OnnxNbError as error:
-        raise UsageError(str(error)) from error
-    variable, code = values.pop("name"), values.pop("code")
-    if variable and not variable.isidentifier():
-        raise UsageError(f"--name {variable!r} is not the name of a variable.")
-    script = verb.build(into=variable, **values)
-    if code:
-        print(script.code())  # noqa: T201
-        return None
-    try:
-        variables = script.run(shell.user_ns)
     except OnnxNbError as error:
         raise UsageError(str(error)) from error
     except KeyboardInterrupt:

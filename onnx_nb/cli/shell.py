@@ -94,15 +94,10 @@ def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_co
         _print(BLOCKS[verb.name](variables))
     if github:
         _summarize(BLOCKS[verb.name](variables))
-    return _status(verb.name, variables, exit_code=exit_code)
-
-
-def _status(name: str, variables: dict[str, Any], *, exit_code: bool) -> int:
-    """Return the exit code of a run that came to its end."""
-    if name == "reduce" and variables["reduction"].interrupted:
+    if verb.name == "reduce" and variables["reduction"].interrupted:
         return INTERRUPTION
-    is_wrong = name == "simplify" and variables["s"].verdict == "wrong"
-    has_errors = name == "audit" and not variables["audit"].ok
+    is_wrong = verb.name == "simplify" and variables["s"].verdict == "wrong"
+    has_errors = verb.name == "audit" and not variables["audit"].ok
     has_differences = exit_code and bool(variables["d"])
     return CHECK if is_wrong or has_errors or has_differences or variables.get("failed") else 0
 
@@ -236,7 +231,6 @@ def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> i
     """Run the command line; return its exit code."""
     arguments = [*(sys.argv[1:] if words is None else words)]
     color = False if os.environ.get("NO_COLOR") else None
-    debug = "--debug" in arguments
 
     def fail(text: str, status: int) -> int:
         click.echo(f"{click.style('onnx-nb:', fg='red', bold=True)} {_line(text)}", file=errors, err=True, color=color)
@@ -257,7 +251,7 @@ def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> i
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (the interpreter flushes it at its end)
         return 0
     except Exception as error:
-        if debug:
+        if "--debug" in arguments:
             raise
         if isinstance(error, OnnxNbError):
             return fail(str(error), CHECK if isinstance(error, SimplificationError) and error.wrong else ERROR)

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, count_text, printable, quoted, shortened
+from onnx_nb.analysis.formatting import bytes_text, count_text, printable, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.save import write_file
+from onnx_nb.analysis.model.save import folder_at, write_file
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.results import Still, StillTable
@@ -204,12 +203,7 @@ def _with_bundle(title: str, data: str) -> str:
 def write_page(path: str | os.PathLike[str], text: str, models: Iterable[Model] = ()) -> Path:
     """Write a page; the file appears only when complete, and never in place of one of the models."""
     target = path_of(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # a ValueError for a path that no system has
-        reason = getattr(error, "strerror", None) or error
-        message = f"the folder {quoted(str(target.parent))} cannot be made: {reason}."
-        raise OnnxNbError(message, advice="Choose a folder that you may write to.") from error
+    folder_at(target.parent)
     # names of files may hold surrogates
     return write_file(target, text.encode(errors="replace"), models)
 

@@ -239,6 +239,16 @@ def write_file(path: str | os.PathLike[str], content: bytes, models: Iterable[Mo
     return target
 
 
+def folder_at(path: Path) -> Path:
+    """Return a folder, which is made if it is missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # a ValueError for a path that no system has
+        message = f"folder {quoted(str(path))} cannot be made: {getattr(error, 'strerror', None) or error}."
+        raise ModelFileError(message, advice="Choose a folder that you may write to.") from error
+    return path
+
+
 def destination(path: Path) -> Path:
     """Return the file that is written for a path that a person gave: where that is a link, its target."""
     _check_target(path)

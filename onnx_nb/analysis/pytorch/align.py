@@ -258,8 +258,7 @@ class Alignment(Table):
         for match in self.matched:
             maker, number = places.get((match.path, match.call, match.output), (-1, -1))
             value = tensors.get(match.tensor, -1)
-            is_pair = maker >= 0 and value >= 0 and graph.value_kind[value] in (NODE_OUTPUT, INITIALIZER)
-            if not is_pair or number in inputs:
+            if min(maker, value) < 0 or number in inputs or graph.value_kind[value] not in (NODE_OUTPUT, INITIALIZER):
                 continue
             passed_through = any(slot.value == number for slot in calls[maker].inputs)
             if number not in pairings or (maker > deepest[number] and not passed_through):

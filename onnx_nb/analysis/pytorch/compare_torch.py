@@ -571,9 +571,8 @@ class TorchProposal(Proposal):
             return {}
         module = self._run[0]
         tensors = dict([*module.named_parameters(), *module.named_buffers()])
-        if ("BatchNormalization", "") in self._graph.operators:
-            return tensors
-        return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in self._normalized}
+        left_out = set() if ("BatchNormalization", "") in self._graph.operators else self._normalized
+        return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in left_out}
 
     @functools.cached_property
     def _normalized(self) -> set[str]:

@@ -25,12 +25,11 @@ from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats, between
 from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
-from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, storage_of
-from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.save import folder_at, together
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import Pairs, main_tensors
 from onnx_nb.analysis.pytorch.operations import IDENTITIES, MATRICES, Operations, is_layout, plain_name
@@ -40,8 +39,6 @@ from onnx_nb.analysis.run import session as sessions
 
 SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
-MOST_OPERATIONS: Final = 2000
-"""Maximum number of operations of a submodule that `drill` accepts."""
 
 
 def compare_operations(  # noqa: PLR0917
@@ -58,7 +55,7 @@ def compare_operations(  # noqa: PLR0917
 
     ``labels`` has the number of each recorded value with a tensor, and the name of the tensor.
     """
-    again = record_operations(run, number, MOST_OPERATIONS, stage(progress, 0.0, 0.3))
+    again = record_operations(run, number, stage(progress, 0.0, 0.3))
     graph = Graph.of(part.model)
     makers = [int(maker) for maker in graph.producer.tolist()]
     probes = [value for value in main_tensors(graph).values() if makers[value] >= 0 and not graph.folded[makers[value]]]
@@ -215,12 +212,7 @@ class Reproduction:
             If a file cannot be written.
         """
         place = Path(folder)
-        data = place / "test_data_set_0"
-        try:
-            data.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            message = f"folder {quoted(str(data))} cannot be made: {error.strerror or error}."
-            raise ModelFileError(message, advice="Choose another folder.") from error
+        data = folder_at(place / "test_data_set_0")
         CountedWork(progress, 1).reached(0, "writing model.onnx")
         self.model.save(place / "model.onnx")
         total = sum(array.nbytes for arrays in (self.feeds, self.expected) for array in arrays.values())

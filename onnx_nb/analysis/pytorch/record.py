@@ -37,6 +37,8 @@ Run: TypeAlias = "tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]"
 """Module, args and kwargs."""
 _DEEPEST: Final = 16
 """Maximum number of levels of nested lists, dicts and dataclasses that are searched for tensors."""
+_MOST: Final = 2000
+"""Maximum number of aten operations of a call."""
 _SCALARS: Final = (int, float, str, type(None))
 """Types of most arguments that are not tensors."""
 
@@ -318,12 +320,12 @@ def record(
     return first.recording(unstable)
 
 
-def record_operations(run: Run, call: int, most: int, progress: Progress | None) -> Recording:
+def record_operations(run: Run, call: int, progress: Progress | None) -> Recording:
     """Run a module again and record the values and the aten operations of one call, with attention as its steps."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     module, args, kwargs = run
-    recorder = _CallRecorder(module, Store(available_memory() // 2), None, progress, within=call, most=most)
+    recorder = _CallRecorder(module, Store(available_memory() // 2), None, progress, within=call)
     with sdpa_kernel(SDPBackend.MATH):
         recorder.run(args, kwargs, functions=True)
     return recorder.recording()
@@ -411,7 +413,6 @@ class _CallRecorder:
         progress: Progress | None,
         *,
         within: int | None = None,
-        most: int = 0,
     ) -> None:
         self.calls: list[ModuleCall] = []
         self.contents: list[Any] = []
@@ -431,8 +432,8 @@ class _CallRecorder:
         self._count: Counter[int] = Counter()
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         """Identity of a tensor → the tensor, its version and the number of its value."""
-        self._within, self._most = within, most
-        """Index of the call whose aten operations are recorded, and their maximum number; None for all functions."""
+        self._within = within
+        """Index of the call whose aten operations are recorded; None for all functions."""
         self._alive: list[torch.Tensor] = []
         """Tensors that live until the end, where aten operations are recorded."""
         self._constants = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
@@ -531,6 +532,8 @@ class _CallRecorder:
             values = (*args, *kwargs.values())
             tensors = [tensor for _, tensor in tensors_in(values) if id(tensor) not in self._constants]
             inputs = tuple([-1 if (number := self._number(tensor)) is None else number for tensor in tensors])
+            items = [item for value in values for item in (value if isinstance(value, list | tuple) else (value,))]
+            integers = tuple([item for item in items if isinstance(item, int) and not isinstance(item, bool)])
         output = function(*args, **kwargs)
         results = output if isinstance(output, list | tuple) else (output,)
         with self._own_code():
@@ -543,10 +546,10 @@ class _CallRecorder:
                         name = str(function).rpartition(".")[0] or str(function)  # torch.cond has no overloads
                     if self._take(tensor, changes=self._within is not None and name.endswith("_")) == next_number:
                         place = self._stack[-1][0], running_line(), inputs
-                        self.functions.append(FunctionCall(name, *place, next_number, tuple(_integers_in(values))))
-        if self._within is not None and len(self.functions) > self._most:
+                        self.functions.append(FunctionCall(name, *place, next_number, integers))
+        if self._within is not None and len(self.functions) > _MOST:
             what = quoted(self.calls[self._within].path or "the module")
-            message = f"{what} has more than {self._most:,} operations."
+            message = f"{what} has more than {_MOST:,} operations."
             raise AlignmentError(message, advice="Drill down into one of its submodules.")
         return output
 
@@ -589,14 +592,6 @@ class _CallRecorder:
 def _version(tensor: torch.Tensor) -> int:
     """Return the number of in-place changes of a tensor; −1 if torch does not count them."""
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
-
-
-def _integers_in(args: Sequence[Any]) -> Iterator[int]:
-    """Yield the integers among arguments, and those in tuples and lists among them."""
-    for value in args:
-        for item in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(item, int) and not isinstance(item, bool):
-                yield item
 
 
 def _is_plain(value: Any) -> bool:

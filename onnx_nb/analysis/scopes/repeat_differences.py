@@ -41,21 +41,13 @@ class RepeatDifference:
     """Input whose constant differs; −1 for the attributes."""
 
 
-@dataclass(frozen=True, eq=False)
-class RepeatDifferences:
-    """The differences of all repeats."""
-
-    scope_differs: Ints
-    """Number of members that differ in each REPEAT, SIBLINGS or GATHERED of one; 1 for a scope that differs."""
-    nodes: NDArray[np.bool_]
-    """Whether each node differs."""
-    found: tuple[RepeatDifference, ...]
-    """Up to `LISTED` differences of each member."""
-
-
-def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: Longs) -> RepeatDifferences:
+def repeat_differences(
+    graph: Graph, tree: Scopes, attributes: Longs, literals: Longs
+) -> tuple[Ints, NDArray[np.bool_], list[RepeatDifference]]:
     """Compare the members of each REPEAT and SIBLINGS of an opened graph.
 
+    Return the number of members that differ in each REPEAT, SIBLINGS or GATHERED of one, and 1 for a scope that
+    differs; whether each node differs; and up to `LISTED` differences of each member.
     Equal numbers mean equal attributes in ``attributes``, equal constants of a few elements in ``literals``.
     """
     nodes_drawn = np.flatnonzero(~graph.folded)
@@ -107,7 +99,7 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
             scope = int(tree.scope_parent[members[at]] if members[at] >= 0 else tree.node_scope[-1 - members[at]])
             line = scopes_around(tree, scope)
             differs[line[: line.index(roof) + 1]] += 1  # and gathered parts of the row
-    return RepeatDifferences(differs, nodes, tuple(differences))
+    return differs, nodes, differences
 
 
 def _odd(table: Longs) -> tuple[NDArray[np.bool_], Longs]:

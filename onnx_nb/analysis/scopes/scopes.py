@@ -134,7 +134,7 @@ def _scopes(graph: Graph) -> Scopes:
         whole.adopt(part, tree, roots[f])
         for node in part.owners:
             name = graph.operators[graph.op_index[node]][0]
-            home, at, inside = int(whole.node_scope[node]), part.position_of(node), graph.bodies(node)
+            home, at, inside = int(whole.node_scope[node]), int(part.position[node - nodes.start]), graph.bodies(node)
             if graph.subgraphs[inside[0]].function is not None:
                 label = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
                 cls = name if label != name else ""
@@ -245,7 +245,11 @@ class Tree(_ScopeColumns):
                 continue
             if tree._wrap_repeats(siblings):
                 tree._prune()
-            tree._fold_prepared(part)
+            if np.count_nonzero(tree.of_item == 0) >= MIN_PREPARED:
+                # operators that only prepare shapes and masks hide the modules between them
+                for number, codes in enumerate(Siblings(tree, part).prepared(), 1):
+                    name = PREPARED if number == 1 else f"{PREPARED} ({number})"
+                    tree._move(codes, tree.add(0, name, kind=GATHERED))
             tree._limit(part, CHILDREN_LIMIT, tree._fold_branches(part))
             return tree, source
         tree = cls(part.count)
@@ -308,11 +312,7 @@ class Tree(_ScopeColumns):
             self.parent[scope] = -2
             if inner[self.parent[child]] == 1:
                 only[self.parent[child]] = child
-        self._unwrap(size)
-
-    def _unwrap(self, size: Longs) -> None:
-        """Dissolve a scope that holds nearly everything into the root."""
-        while True:
+        while True:  # dissolve a scope that holds nearly everything
             parent = np.asarray(self.parent)
             top = np.flatnonzero(parent == 0)
             if not len(top):
@@ -405,14 +405,6 @@ class Tree(_ScopeColumns):
         for run, between in repeats:
             self._roof(int(parent[run[0]]), run, between)
         return bool(repeats)
-
-    def _fold_prepared(self, part: Part) -> None:
-        """Put operators that only prepare shapes and masks into a scope: they hide the modules between them."""
-        if np.count_nonzero(self.of_item == 0) < MIN_PREPARED:
-            return
-        for number, codes in enumerate(Siblings(self, part).prepared(), 1):
-            name = PREPARED if number == 1 else f"{PREPARED} ({number})"
-            self._move(codes, self.add(0, name, kind=GATHERED))
 
     def _fold_branches(self, part: Part) -> Siblings | None:
         """Put equal branches into SIBLINGS; return the edges between siblings if computed and still valid."""

@@ -56,9 +56,9 @@ class Part:
         self.all_nodes = order
         self.items = order[~graph.folded[order]]
         self.count = len(self.items)
-        self._start = place.start
-        self._position = position = np.full(place.stop - place.start + 1, -1, np.int64)
+        self.position = position = np.full(place.stop - place.start + 1, -1, np.int64)
         position[self.items - place.start] = np.arange(self.count)
+        """Position of each node of the subgraph among the items; −1 for one that is not drawn."""
         source, target = graph.subgraph_edges(subgraph)
         a, b = position[source - place.start], position[target - place.start]
         forward = (a >= 0) & (b > a)  # only forward edges: those that close a cycle are left out
@@ -68,10 +68,6 @@ class Part:
         inputs = (graph.in_ptr[self.items + 1] - graph.in_ptr[self.items]).astype(np.uint64)
         self.kind = graph.op_index[self.items].astype(np.uint64) << np.uint64(32) | inputs
         """Operator and number of inputs of each item, the same for equal nodes."""
-
-    def position_of(self, node: int) -> int:
-        """Return the position of a drawn node among the items."""
-        return int(self._position[node - self._start])
 
     def operator(self, item: int) -> str:
         """Return the operator of an item."""
@@ -561,8 +557,7 @@ def _weight_path(name: str) -> str:
     if "/" in name:
         return name.rpartition("/")[0]
     # a number belongs to the part before it
-    parts = re.sub(r"\.(?!\d+(?:\.|$))", "/", name.rpartition(".")[0]).split("/")
-    return "/".join([part for part in parts if part][:DEPTH_LIMIT])
+    return tidy(re.sub(r"\.(?!\d+(?:\.|$))", "/", name.rpartition(".")[0]))
 
 
 def _spread(part: Part, paths: list[str | None], share: float, *, follow: bool = False) -> list[str] | None:
@@ -617,6 +612,6 @@ def gathered(paths: list[str]) -> list[str]:
 
 def tidy(path: str) -> str:
     """Return a path without empty parts, of limited depth."""
-    if path.count("/") < DEPTH_LIMIT and not path.startswith("/") and "//" not in path:
+    if path.count("/") < DEPTH_LIMIT and path.strip("/") == path and "//" not in path:
         return path
     return "/".join([part for part in path.split("/") if part][:DEPTH_LIMIT])

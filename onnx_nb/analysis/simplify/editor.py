@@ -256,7 +256,7 @@ class Editor(KnownGraph):
                     self.readers[value].pop(op.number, None)
                 for subgraph in op.bodies:
                     self._release_outputs(subgraph)
-                waiting += [inner for subgraph in op.bodies for inner in self.ops_of(subgraph)][::-1]
+                waiting += [inner for subgraph in op.bodies for inner in self.in_order(subgraph)][::-1]
 
     def _release_outputs(self, subgraph: int) -> None:
         for value in self.subgraph_outputs[subgraph]:
@@ -320,7 +320,7 @@ class Editor(KnownGraph):
 
     def inline(self, op: Op, body: int) -> None:
         """Replace a node by the nodes of one of its subgraphs, which runs once and has no inputs."""
-        members, ends = self.ops_of(body), self.subgraph_outputs[body]
+        members, ends = self.in_order(body), self.subgraph_outputs[body]
         # a subgraph may use the same names as another, but not those of the removed branch
         branches = set(op.bodies) - {body}
         uses = Counter(name for name, where in zip(self.names, self.subgraph_of, strict=True) if where not in branches)

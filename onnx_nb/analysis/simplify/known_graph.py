@@ -272,13 +272,10 @@ class KnownGraph:
         """Return whether an output of a node is used."""
         return any(v >= 0 and self.producer[v] == op.number and self.is_read(v) for v in op.outputs)
 
-    def ops_of(self, subgraph: int) -> list[Op]:
-        """Return the nodes of a subgraph in topological order."""
-        return sorted((op for op in self.members[subgraph] if op.alive), key=lambda op: (op.place, op.number))
-
-    def in_order(self) -> list[Op]:
-        """Return the nodes of each subgraph in topological order, after those of the subgraph around it."""
-        return sorted((op for op in self.ops if op.alive), key=lambda op: (op.place, op.number))
+    def in_order(self, subgraph: int | None = None) -> list[Op]:
+        """Return the nodes of one or each subgraph in topological order, after those of the subgraph around it."""
+        ops = self.ops if subgraph is None else self.members[subgraph]
+        return sorted((op for op in ops if op.alive), key=lambda op: (op.place, op.number))
 
     def owner(self, subgraph: int) -> Op:
         """Return the node that a subgraph belongs to."""
@@ -350,7 +347,7 @@ class KnownGraph:
         for domain in sorted(set(self.opsets) - set(self.graph.opsets)):
             proto.opset_import.add(domain=domain, version=self.opsets[domain])
         ids: dict[Place, tuple[int, ...]] = {}
-        orders = [self.ops_of(subgraph) for subgraph in range(len(self.members))]
+        orders = [self.in_order(subgraph) for subgraph in range(len(self.members))]
         for number, order in enumerate(orders):
             if number == 0 or self.owner(number).alive:
                 place = (self.owner(number).id, self.graph.subgraphs[number].attribute) if number else MAIN

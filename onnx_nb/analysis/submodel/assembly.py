@@ -76,7 +76,15 @@ def assemble(
     inner = {plain_text(name) for node in (target.node if infos or notes else ()) for name in node.output} - border
     target.value_info.extend(info for info in infos if plain_text(info.name) in inner)
     target.quantization_annotation.extend(entry for entry in notes if plain_text(entry.tensor_name) in inner | border)
-    _check_names(origin, (info.name for info in (*target.input, *target.output)))
+    # `Graph` writes escapes such as "\\xff" for bytes that are not UTF-8: such a name is not the one in the file
+    escapes = {info.name for info in (*target.input, *target.output) if "\\x" in info.name}
+    spellings = [entry.name for entry in (*origin.input, *origin.initializer) if escapes]
+    spellings += [name for node in origin.node if escapes for name in (*node.input, *node.output)]
+    for spelling in spellings:
+        if isinstance(spelling, bytes) and plain_text(spelling) in escapes:
+            what = f"the name of tensor {quoted(plain_text(spelling))} is not valid UTF-8"
+            advice = "Choose a tensor next to it, or rename it in the model."
+            raise ExtractionError(f"{what}, so it cannot be an input or output.", advice=advice)
     return with_proto(model, proto, name=name)
 
 
@@ -116,20 +124,6 @@ def _rename_overwritten(graph: Graph, target: onnx.GraphProto, nodes: Sequence[i
                 fresh = next(name for i in itertools.count() if (name := f"{base}{i or ''}") not in used_names)
                 used_names.add(fresh)
                 target.node[place].output[slot] = fresh
-
-
-def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
-    r"""Check that names are those in the file: `Graph` writes escapes such as ``\xff`` for bytes that are not UTF-8."""
-    border = {name for name in names if "\\x" in name}
-    if not border:
-        return
-    spellings = [entry.name for entry in (*origin.input, *origin.initializer)]
-    spellings += [name for node in origin.node for name in (*node.input, *node.output)]
-    for name in spellings:
-        if isinstance(name, bytes) and plain_text(name) in border:
-            what = f"the name of tensor {quoted(plain_text(name))} is not valid UTF-8"
-            advice = "Choose a tensor next to it, or rename it in the model."
-            raise ExtractionError(f"{what}, so it cannot be an input or output.", advice=advice)
 
 
 def tensor_type(tensor: TensorProto | onnx.SparseTensorProto) -> TypeProto:
@@ -214,13 +208,10 @@ def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: b
             break
         blocking = unknown[0]
     message = f"the type of {quoted(graph.value_names[value])} is not known: the model does not declare it, and {why}"
-    if failure:
-        message = f"{message}; a run on random inputs fails ({shortened(failure, 300).removesuffix('.')})."
-        return ExtractionError(message, advice="Choose a tensor next to it, or add its value_info to the model.")
-    advice = "Choose a tensor next to it, add its value_info to the model"
-    if not infer_by_running:
-        advice += ", or allow a run on random inputs: infer_by_running=True"
-    return ExtractionError(f"{message}.", advice=f"{advice}.")
+    message += f"; a run on random inputs fails ({shortened(failure, 300).removesuffix('.')})" if failure else ""
+    more = "" if infer_by_running else ", or allow a run on random inputs: infer_by_running=True"
+    advice = f"Choose a tensor next to it, or add its value_info to the model{more}."
+    return ExtractionError(f"{message}.", advice=advice)
 
 
 def with_weights(

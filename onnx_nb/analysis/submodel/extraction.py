@@ -470,15 +470,14 @@ def _found(graph: Graph, name: str, what: str) -> int:
         call = f"extract(model, around={quoted(name)})"
         raise not_a_tensor(graph, name, what, error, f"{call} takes out a scope") from None
     subgraph = int(unfolded.value_subgraph[value])
-    in_function = subgraph >= len(graph.subgraphs)
-    owner = "" if in_function else graph.node_label(graph.subgraphs[subgraph].owner_node)
-    where = unfolded.subgraph_label(subgraph) if in_function else f"a body of {owner}"
-    message = f"{what} tensor {quoted(name)} lies inside {where}."
-    advice = "Choose tensors of one body and of what is around it"
-    if in_function:
-        advice = "Choose a tensor of the main graph, such as an output of that node"
-        advice += ", or take the calls apart first: onnx.inliner.inline_local_functions(model.to_proto())"
-    raise ExtractionError(message, advice=f"{advice}.")
+    if subgraph < len(graph.subgraphs):
+        where = f"a body of {graph.node_label(graph.subgraphs[subgraph].owner_node)}"
+        advice = "Choose tensors of one body and of what is around it."
+    else:
+        where = unfolded.subgraph_label(subgraph)
+        advice = "Choose a tensor of the main graph, such as an output of that node, or take the calls apart first: "
+        advice += "onnx.inliner.inline_local_functions(model.to_proto())."
+    raise ExtractionError(f"{what} tensor {quoted(name)} lies inside {where}.", advice=advice)
 
 
 def not_a_tensor(graph: Graph, name: str, what: str, error: OnnxNbError, scope_advice: str) -> ExtractionError:

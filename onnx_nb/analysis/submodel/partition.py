@@ -153,7 +153,9 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
             stages.append([tensor for name in point for tensor in marks.get(name, [name])])
     if not all(stages):
         raise ExtractionError("at holds an empty list of tensors.", advice="Leave it out.")
-    return model, _in_flow_order(graph, stages) if all(isinstance(point, str) for point in points) else stages
+    if all(isinstance(point, str) for point in points):
+        stages.sort(key=lambda names: max(int(graph.rank[_maker(graph, name)]) for name in names))
+    return model, stages
 
 
 def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
@@ -166,10 +168,6 @@ def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
         depth[node] = max((depth[flow.producer[value]] for value in flow.reads(node)), default=0) + (node in marked)
     rows = followers((depth[maker], name) for name, maker in makers.items())
     return [rows[row] for row in sorted(rows)]
-
-
-def _in_flow_order(graph: Graph, stages: list[list[str]]) -> list[list[str]]:
-    return sorted(stages, key=lambda names: max(int(graph.rank[_maker(graph, name)]) for name in names))
 
 
 def _by_tensors(graph: Graph, stages: Sequence[Sequence[str]]) -> NDArray[np.int64]:
@@ -423,8 +421,6 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
     """Remove the Mark nodes from the main graph."""
     origin = model.proto.graph
     places = [place for place, node in enumerate(origin.node) if is_mark(node)]
-    if not places:
-        return model, {}
     proto = copy.deepcopy(model.proto)
     # a mark's result equals its input; outputs of the model keep their names
     same: dict[str, str] = {}

@@ -33,7 +33,7 @@ from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shape
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
-from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.save import folder_at, together
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.run.capture import Capture, capture
 from onnx_nb.analysis.run.session import one_feed
@@ -171,12 +171,7 @@ class Reduction(results.Table, results.Displayed):
         ModelFileError
             If a file cannot be written.
         """
-        place = Path(folder)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            message = f"folder {quoted(str(place))} cannot be made: {error.strerror or error}."
-            raise ModelFileError(message, advice="Choose another folder.") from error
+        place = folder_at(Path(folder))
         self.model.save(place / "model.onnx")
         with together(stage(progress, 0.5, 1.0)) as files:
             files.add(place / "inputs.npz", [_npz(self.feeds)])

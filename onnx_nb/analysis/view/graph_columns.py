@@ -66,12 +66,35 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     arrays: dict[str, NDArray[Any]] = {
         **_operator_columns(graph, table),
         **_node_columns(graph, tree, table),
-        **_value_columns(graph, table),
+    }
+    flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
+    flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
+    flags[graph.structural_problems.values] |= FAULTY_VALUE
+    dtypes = table.each([kind.dtype for kind in graph.known_types])
+    shapes = table.each([kind.shape_text for kind in graph.known_types])
+    counts = np.bincount(tree.node_scope[~graph.folded], minlength=len(tree.scope_parent)).astype(np.float64)
+    reader, value, *sizes = weights_read(graph)
+    arrays |= {
+        "value_name": table.block(graph.value_spans),
+        "value_kind": graph.value_kind,
+        "value_flags": flags,
+        "value_dtype": dtypes[graph.type_index],
+        "value_shape": shapes[graph.type_index],
+        "value_literal": _literals(graph, table),
         "graph_inputs": graph.inputs,
         "graph_outputs": graph.outputs,
         "yield_value": pairs[:, 0].copy(),
         "yield_output": pairs[:, 1].copy(),
-        **_scope_columns(graph, tree, table),
+        "scope_parent": tree.scope_parent,
+        "scope_name": table.each(tree.scope_name),
+        "scope_path": table.block(Spans.of(tree.scope_path)),
+        "scope_class": table.each(tree.scope_class),
+        "scope_kind": tree.scope_kind,
+        "scope_node": tree.scope_node,
+        "scope_nodes": upward(np.add, counts, tree.scope_parent).astype(np.uint32),
+        "scope_params": scope_weights(tree, reader, value, sizes[0]),
+        "scope_bytes": scope_weights(tree, reader, value, sizes[1]),
+        "scope_repeat": tree.scope_repeat.astype(np.uint32),
     }
     arrays |= _differences(graph, tree, arrays, table)
     arrays |= {name: arrays[name].astype(np.min_scalar_type(int(arrays[name].max(initial=0)))) for name in _NARROW}
@@ -199,22 +222,6 @@ def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> 
     return "×".join(items) if name in ("kernel_shape", "strides", "dilations") else f"[{', '.join(items)}]"
 
 
-def _value_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any]]:
-    flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
-    flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
-    flags[graph.structural_problems.values] |= FAULTY_VALUE
-    dtypes = table.each([kind.dtype for kind in graph.known_types])
-    shapes = table.each([kind.shape_text for kind in graph.known_types])
-    return {
-        "value_name": table.block(graph.value_spans),
-        "value_kind": graph.value_kind,
-        "value_flags": flags,
-        "value_dtype": dtypes[graph.type_index],
-        "value_shape": shapes[graph.type_index],
-        "value_literal": _literals(graph, table),
-    }
-
-
 def yields(graph: Graph) -> Iterator[tuple[int, int, int]]:
     """Yield subgraph, result of the subgraph, output of its owner: for each branch of an If, for a Loop's last run.
 
@@ -287,23 +294,6 @@ def _plain(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else shortened(str(value), 24)
 
 
-def _scope_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, NDArray[Any]]:
-    counts = np.bincount(tree.node_scope[~graph.folded], minlength=len(tree.scope_parent)).astype(np.float64)
-    reader, value, *sizes = weights_read(graph)
-    return {
-        "scope_parent": tree.scope_parent,
-        "scope_name": table.each(tree.scope_name),
-        "scope_path": table.block(Spans.of(tree.scope_path)),
-        "scope_class": table.each(tree.scope_class),
-        "scope_kind": tree.scope_kind,
-        "scope_node": tree.scope_node,
-        "scope_nodes": upward(np.add, counts, tree.scope_parent).astype(np.uint32),
-        "scope_params": scope_weights(tree, reader, value, sizes[0]),
-        "scope_bytes": scope_weights(tree, reader, value, sizes[1]),
-        "scope_repeat": tree.scope_repeat.astype(np.uint32),
-    }
-
-
 def _differences(
     graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: StringTable
 ) -> dict[str, NDArray[Any]]:
@@ -311,11 +301,12 @@ def _differences(
     numbers = np.zeros(len(tree.scope_parent), np.uint32)
     if not bool(np.any(np.isin(tree.scope_kind, ROWS))):
         return {"scope_differs": numbers, "scope_difference": numbers}
-    different = repeat_differences(graph, tree, graph.attribute_numbers, arrays["value_literal"].astype(np.int64))
-    arrays["node_flags"][different.nodes] |= DIFFERS
+    literals = arrays["value_literal"].astype(np.int64)
+    differs, nodes, differences = repeat_differences(graph, tree, graph.attribute_numbers, literals)
+    arrays["node_flags"][nodes] |= DIFFERS
     texts: dict[int, list[str]] = {}
     members: dict[int, dict[str, None]] = {}
-    for entry in different.found:
+    for entry in differences:
         text_ = _difference(graph, arrays, table, entry)
         if entry.member >= 0:
             texts.setdefault(entry.member, []).append(text_)
@@ -326,7 +317,7 @@ def _differences(
     for group, parts in texts.items():
         line = (", " if tree.scope_kind[group] in ROWS else "; ").join(parts)
         numbers[group] = table.one(shortened(line, DIFFERENCE_LIMIT))
-    return {"scope_differs": different.scope_differs.astype(np.uint32), "scope_difference": numbers}
+    return {"scope_differs": differs.astype(np.uint32), "scope_difference": numbers}
 
 
 def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringTable, entry: RepeatDifference) -> str:

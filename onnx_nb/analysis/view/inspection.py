@@ -180,15 +180,12 @@ def _around(graph: Graph, subgraph: int, name: str) -> Iterable[tuple[str, str]]
 
 def _attributes(node: onnx.NodeProto, op: str, domain: str, opset: int) -> Iterable[tuple[str, str, Origin]]:
     defaults = operators.attribute_defaults(op, domain, opset)
-    names = set()
-    for attribute in node.attribute:
-        name = plain_text(attribute.name)
-        names.add(name)
-        text = attribute_text(attribute)
+    texts = {plain_text(attribute.name): attribute_text(attribute) for attribute in node.attribute}
+    for name, text in texts.items():
         same = name in defaults and text == default_text(defaults[name])
         yield name, shortened(text, LONGEST), "given default" if same else "given"
     for name, value in defaults.items():
-        if name not in names:
+        if name not in texts:
             yield name, shortened(default_text(value), LONGEST), "default"
 
 

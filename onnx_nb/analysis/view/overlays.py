@@ -288,11 +288,24 @@ def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[st
     with reading(path, "an overlay"):
         content = read_json(path)
         if content.get("signature") == _NETRON:
-            return _from_netron(content, label)
-        graphs = {"": content} if "results" in content else content
-        if graphs and all(isinstance(entry, dict) and "results" in entry for entry in graphs.values()):
-            return _from_model_explorer(graph, graphs, label)
-    return None
+            rows = [*content.get("metrics", ()), *content.get("metadata", ())]
+            rows = [row for row in rows if row.get("kind") in ("node", "value", "tensor") and row.get("target")]
+            labels = dict.fromkeys(str(row["name"]) for row in rows)
+            label = _one_of(label, tuple(labels) or ("",), "the rows of the attachment have")
+            cells = {str(row["target"]): row["value"] for row in rows if row["name"] == label}
+        else:  # of Model Explorer: the graph with most of the names, which are those of outputs or nodes
+            graphs = {"": content} if "results" in content else content
+            if not graphs or not all(isinstance(entry, dict) and "results" in entry for entry in graphs.values()):
+                return None
+            names = {*graph.names, *graph.value_names}
+            best = max(graphs.values(), key=lambda part: len(names.intersection(part["results"])))
+            label = label or str(best.get("name") or "")
+            rows = best["results"].items()
+            cells = {name: part["value"] if isinstance(part, Mapping) else part for name, part in rows}
+    try:  # numbers may be written as text
+        return label, {name: float(value) for name, value in cells.items()}
+    except (TypeError, ValueError):
+        return label, {name: str(value) for name, value in cells.items()}
 
 
 def _one_of(label: str | None, labels: Sequence[str], owner: str) -> str:
@@ -302,31 +315,6 @@ def _one_of(label: str | None, labels: Sequence[str], owner: str) -> str:
         pronoun = "It has" if owner.endswith("has") else "They have"
         raise OnnxNbError(f"{owner} no numbers {quoted(label)}.", advice=f"{pronoun} {', '.join(map(repr, labels))}.")
     return label
-
-
-def _from_netron(content: Mapping[str, Any], label: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the rows with one name in an attachment of Netron; numbers may be written as text."""
-    kinds, rows = ("node", "value", "tensor"), (*content.get("metrics", ()), *content.get("metadata", ()))
-    rows = tuple(row for row in rows if row.get("kind") in kinds and row.get("target"))
-    labels = tuple(dict.fromkeys(str(row["name"]) for row in rows)) or ("",)
-    label = _one_of(label, labels, "the rows of the attachment have")
-    return label, _as_numbers({str(row["target"]): row["value"] for row in rows if row["name"] == label})
-
-
-def _from_model_explorer(graph: Graph, graphs: Mapping[str, Any], label: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the node data of the graph in a file that has most of its names; keys are outputs or nodes."""
-    names = {*graph.names, *graph.value_names}
-    best = max(graphs.values(), key=lambda part: len(names.intersection(part["results"])))
-    cells = {str(name): part["value"] if isinstance(part, Mapping) else part for name, part in best["results"].items()}
-    return label or str(best.get("name") or ""), _as_numbers(cells)
-
-
-def _as_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as numbers if all are, or are written as such."""
-    try:
-        return {name: float(value) for name, value in values.items()}
-    except (TypeError, ValueError):
-        return {name: str(value) for name, value in values.items()}
 
 
 def _costed(graph: Graph, totals: Costs, metric: str) -> tuple[Floats, Floats]:

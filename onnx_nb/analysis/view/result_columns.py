@@ -346,8 +346,8 @@ def diff_columns(differences: Diff) -> Columns:
     names = ("what", "kind", "name", "op", "detail", "reference", "candidate", "how")
     first = differences.changes[:5000]
     changes = [[*(getattr(change, name) for name in names), *change.nodes, *change.tensors] for change in first]
-    meta = {"changes": changes, "total": len(differences.changes), "message": differences.message}
-    meta["counts"] = Counter(change.what for change in differences.changes)
+    counts = Counter(change.what for change in differences.changes)
+    meta = {"changes": changes, "total": counts.total(), "counts": counts, "message": differences.message}
     return Columns(_side_columns(differences.sides), meta)
 
 

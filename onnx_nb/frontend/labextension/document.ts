@@ -118,18 +118,14 @@ export class DocumentView {
     if (manager === null) return NO_WIDGETS;
     this.#opening = true;
     this.#wait(`Opening ${this.#name} …`);
-    const { contents } = this.#jupyter.app.serviceManager;
     const { path, localPath } = this.#context;
-    try {
-      this.#file = await contents.get(path, { content: false });
-    } catch (error) {
-      if (isMissing(error)) return missingFile(this.#name);
-      throw error;
-    }
-    const drive = contents.driveName(path);
+    const file = await this.#stat();
+    if (file === null) return missingFile(this.#name);
+    this.#file = file;
+    const drive = this.#jupyter.app.serviceManager.contents.driveName(path);
     const root = drive === "" || drive === "RTC" ? this.#jupyter.root : "";
     performance.mark("onnx_nb:asked");
-    const parameters = `root=${literal(root)}, size=${this.#file.size ?? "None"}, before=${literal(this.#path)}`;
+    const parameters = `root=${literal(root)}, size=${file.size ?? "None"}, before=${literal(this.#path)}`;
     const reply = await evaluate<ShownFile>(kernel, `view(${literal(localPath)}, ${parameters})`);
     performance.mark("onnx_nb:replied");
     if (attempt !== this.#attempt) return null;
@@ -166,14 +162,19 @@ export class DocumentView {
     }
   }
 
+  /** Returns the file as the server has it; null if it is gone. */
+  #stat(): Promise<Contents | null> {
+    const reply = this.#jupyter.app.serviceManager.contents.get(this.#context.path, { content: false });
+    return reply.catch((error) => (error.response?.status === 404 ? null : Promise.reject(error)));
+  }
+
   /** Looks whether the file is still the one that is shown. */
   async #look(): Promise<void> {
     const before = this.#file;
     if (before === null || this.#opening || document.hidden || this.#panel.node.offsetParent === null) return;
     const { path } = this.#context;
     const attempt = this.#attempt;
-    const look = this.#jupyter.app.serviceManager.contents.get(path, { content: false });
-    const now = await look.catch((error) => (isMissing(error) ? null : before)); // or the server is away
+    const now = await this.#stat().catch(() => before); // the server may be away
     if (attempt !== this.#attempt || path !== this.#context.path || this.#panel.isDisposed) return;
     if (now === null) {
       if (!this.#isMissing) this.#say(missingFile(this.#name));
@@ -263,14 +264,8 @@ async function evaluate<T>(kernel: Kernel, call: string): Promise<T | Notice> {
   return resultOf(value, python);
 }
 
-function isMissing(error: unknown): boolean {
-  return (error as { response?: { status?: number } }).response?.status === 404;
-}
-
 /** Returns a text as Python writes it. */
-function literal(text: string): string {
-  return JSON.stringify(text);
-}
+const literal = (text: string): string => JSON.stringify(text);
 
 function notebookOf(cells: readonly string[], kernel: Kernel | null | undefined): object {
   const cell = { cell_type: "code", metadata: {}, execution_count: null, outputs: [] };

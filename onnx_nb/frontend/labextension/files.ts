@@ -3,11 +3,7 @@
 import type { Application, ContentsManager, Modules } from "../hosts/jupyter.d.ts";
 
 /** Texts of a new file. */
-interface Words {
-  readonly title: string;
-  readonly okLabel: string;
-  readonly failure: string;
-}
+type Words = Readonly<Record<"title" | "okLabel" | "failure", string>>;
 
 /** Bytes of one message of an upload. */
 const CHUNK = 1 << 20;

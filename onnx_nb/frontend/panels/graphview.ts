@@ -291,14 +291,8 @@ export class GraphView {
       this.viewport.rebuild("scope" in action ? action.scope : toggledScope(before.open, now.open));
       report({ open: [...now.open] });
     }
-    if (differs("direction")) {
-      this.viewport.reopen();
-      report({ direction: now.direction });
-    }
-    if (differs("plumbing")) {
-      this.viewport.rebuild(null);
-      report({ plumbing: now.plumbing });
-    }
+    if (differs("direction")) this.viewport.reopen();
+    if (differs("plumbing")) this.viewport.rebuild(null);
     if (differs("others") || !sameTarget(now.selection, before.selection)) {
       const targets = selectionOf(now);
       this.#announceSelection(targets);
@@ -327,11 +321,9 @@ export class GraphView {
       const data = now.overlay?.data;
       if (data !== before.overlay?.data) report({ overlay: data ?? null });
     }
-    if (differs("search")) {
-      report({ search: now.search });
-      if (!this.#applying) this.#options.onSearch?.(now.search);
-    }
-    for (const field of ["color", "bookmarks"] as const) if (differs(field)) report({ [field]: now[field] });
+    if (differs("search") && !this.#applying) this.#options.onSearch?.(now.search);
+    for (const field of ["direction", "plumbing", "search", "color", "bookmarks"] as const)
+      if (differs(field)) report({ [field]: now[field] });
     const { plan } = now;
     if (differs("plan") && plan !== null) {
       announce(plan.message || `The extraction takes ${countOf(plan.nodes.length, "node")}`);

@@ -13,7 +13,6 @@ import { type Command, type State, sameTarget } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { search, statedKeys } from "../search/search.ts";
 import {
-  breakable,
   button,
   copyButton,
   el,
@@ -24,6 +23,7 @@ import {
   mono,
   moreButton,
   onAbort,
+  paneHead,
   rememberFocus,
   settle,
 } from "../ui/dom.ts";
@@ -243,7 +243,7 @@ function tensor(view: ViewContext, value: number, signal: AbortSignal): Node[] {
     ["made by", producer >= 0 ? nodeLink(columns, producer) : ""],
   ];
   const readers = columns.consumersOf(value);
-  const parts: Node[] = [heading(what, name, signal), facts(rows), ...pager(columns, value)];
+  const parts: Node[] = [el("div", ...paneHead(what, name, signal)), facts(rows), ...pager(columns, value)];
   if (readers.length > 0) parts.push(list("read by", readers, (reader) => nodeLink(columns, reader)));
   else if (!columns.isGraphOutput(value)) parts.push(el("p.onnx-nb-dim", "Read by no node."));
   return parts;
@@ -323,7 +323,7 @@ function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
     ["of", owner >= 0 ? nodeLink(columns, owner) : ""],
   ];
   return [
-    heading(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal),
+    el("div", ...paneHead(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal)),
     facts(rows),
     opList(columns, [{ kind: "scope", id }]),
   ];
@@ -442,13 +442,6 @@ function attributeList(attributes: Inspection["attributes"]): Node[] {
       ),
     ),
   ];
-}
-
-function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement {
-  const above = el("div.onnx-nb-dim", kind);
-  if (signal !== undefined) above.append(copyButton(() => name, signal, "Copy name"));
-  const nameParts = breakable(elide(name, 160) || "(unnamed)");
-  return el("div", above, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, ...nameParts));
 }
 
 function warning(text: string): HTMLElement {

@@ -13,7 +13,7 @@ import {
 import { failureText } from "../protocol/host.ts";
 import { createRamp } from "../render/theme.ts";
 import { countOf, integer, magnitude } from "../scene/formatting.ts";
-import { button, el, elide, facts, fillings, on, onAbort, paneHead, settle, svg } from "../ui/dom.ts";
+import { el, elide, facts, fillings, on, onAbort, paneHead, settle, svg, toggleRow } from "../ui/dom.ts";
 
 /** Milliseconds after which a point that is being loaded is shown without its details. */
 const PATIENCE_MS = 150;
@@ -109,18 +109,12 @@ function errorsOf(
   if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));
   if (actions.length > 0) parts.push(el("div.onnx-nb-row", ...actions));
   if (ERROR_KINDS.every((candidate) => points.state(candidate, row) !== STATE.UNKNOWN)) {
-    const turn = (kind: ErrorKind, text: string, title: string): HTMLButtonElement => {
-      const properties = { class: "onnx-nb-small", title, "aria-pressed": kind === errorKind };
-      return button(text, () => onTurn(kind), signal, properties);
-    };
-    parts.push(
-      el(
-        "div.onnx-nb-row",
-        { role: "group", "aria-label": "Errors" },
-        turn("isolated", "Isolated", "Its own error: the candidate was given the reference's values"),
-        turn("cumulative", "Cumulative", "Both sides ran by themselves"),
-      ),
-    );
+    const kinds = [
+      ["isolated", "Isolated", "Its own error: the candidate was given the reference's values"],
+      ["cumulative", "Cumulative", "Both sides ran by themselves"],
+    ] as const;
+    const toggles = kinds.map(([kind, text, title]) => [text, title, kind === errorKind, () => onTurn(kind)] as const);
+    parts.push(toggleRow("Errors", toggles, signal));
   }
   const state = points.state(errorKind, row);
   if (state === STATE.EQUAL) {

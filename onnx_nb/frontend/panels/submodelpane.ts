@@ -38,13 +38,11 @@ export function paneParts(
   const { nodes, nbytes } = submodel.columns.meta;
   const title = `In the kernel: ${countOf(nodes, "node")}, ${bytes(nbytes)}`;
   const { steps, redo, origin } = submodel;
-  const travel = (edit: "undo" | "redo", title: string, hidden: boolean): HTMLElement => {
-    const text = edit === "undo" ? "Undo edit" : "Redo edit";
-    return button(text, () => dispatch({ type: "edit", request: { edit } }), signal, { title, hidden });
-  };
+  const travel = (text: string, edit: "undo" | "redo", title: string, hidden: boolean): HTMLElement =>
+    button(text, () => dispatch({ type: "edit", request: { edit } }), signal, { title, hidden });
   const travels = [
-    travel("undo", "Take the last edit back", steps.length === 0),
-    travel("redo", "Make it again", !redo),
+    travel("Undo edit", "undo", "Take the last edit back", steps.length === 0),
+    travel("Redo edit", "redo", "Make it again", !redo),
   ];
   return [
     el(

@@ -4,7 +4,7 @@ import { statistics, valueText } from "../charts/histogram.ts";
 import type { CellsPage, Place, ValueHost } from "../protocol/host.ts";
 import type { Look } from "../protocol/wire.ts";
 import { integer } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, fillings, on, onAbort, rememberFocus } from "../ui/dom.ts";
+import { button, copyButton, el, elide, fillings, on, onAbort, rememberFocus, settle, toggleRow } from "../ui/dom.ts";
 import { createProgress, failureNote } from "../ui/task.ts";
 import { download } from "./export.ts";
 import type { ViewContext } from "./viewcontext.ts";
@@ -40,31 +40,25 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
   if (!constant && view.state().captures === 0) return root;
 
   const next = fillings(signal);
-  const turn = async (place: Place): Promise<void> => {
+  const fail = (error: unknown): void => cells.replaceChildren(failureNote(error));
+  const turn = (place: Place): void => {
     const round = next();
     const focusAgain = rememberFocus(cells, () => cells.querySelector<HTMLElement>("[tabindex]"));
-    try {
-      const page = await host.page(value, place, round);
-      if (round.aborted) return;
+    const show = (page: CellsPage): void => {
       const { index, row, column } = page;
-      const go = (to: Partial<Place>): void => void turn({ ...place, index, row, column, ...to });
+      const go = (to: Partial<Place>): void => turn({ ...place, index, row, column, ...to });
       cells.replaceChildren(...pageParts({ page, place, turn: go, keep, signal }));
       focusAgain();
       cells.scrollIntoView?.({ block: "nearest" });
-    } catch (error) {
-      if (!round.aborted) cells.replaceChildren(failureNote(error));
-    }
+    };
+    settle(host.page(value, place, round), round, show, fail);
   };
-  const keep = async (): Promise<void> => {
-    try {
-      const content = await host.npy(value, signal);
-      if (!signal.aborted) download(content, columns.valueNameOf(value), "npy");
-    } catch (error) {
-      if (!signal.aborted) cells.replaceChildren(failureNote(error));
-    }
+  const keep = (): void => {
+    const save = (content: Uint8Array): void => download(content, columns.valueNameOf(value), "npy");
+    settle(host.npy(value, signal), signal, save, fail);
   };
   const offer = (): void => {
-    const open = button("Values", () => void turn(START), signal, { title: "Show the numbers" });
+    const open = button("Values", () => turn(START), signal, { title: "Show the numbers" });
     cells.replaceChildren(el("div.onnx-nb-row", open, saveButton(keep, signal)));
   };
   /** Reads the tensor, with progress if it takes long: a weight may have gigabytes. */
@@ -106,7 +100,8 @@ function pageParts(paging: Paging): Node[] {
   if (page.kinds.length > 1) parts.push(kindSwitch(paging));
   if (index.length > 0 || page.trailing > 0) parts.push(slicer(paging));
   if (page.pixels !== undefined && page.picture !== null) {
-    if (page.looks.length > 1) parts.push(lookSwitch(paging));
+    const looks = page.looks.map((look) => [...LOOKS[look], look === paging.place.look, () => turn({ look })] as const);
+    if (looks.length > 1) parts.push(toggleRow("Look", looks, signal));
     parts.push(...picture(page.pixels, page.picture, paging));
   }
   if (cells.length === 0) parts.push(el("p.onnx-nb-dim", "No values: one of its dimensions is 0."));
@@ -157,12 +152,6 @@ const LOOKS: Readonly<Record<Look, readonly [text: string, title: string]>> = {
   color: ["Color", "Its three channels as red, green and blue"],
 };
 
-function lookSwitch({ page: { looks }, place, turn, signal }: Paging): HTMLElement {
-  const choose = (look: Look): HTMLButtonElement =>
-    choice(LOOKS[look][0], LOOKS[look][1], look === place.look, () => turn({ look }), signal);
-  return el("div.onnx-nb-row", { role: "group", "aria-label": "Look" }, ...looks.map(choose));
-}
-
 const KINDS: Readonly<Record<string, string>> = {
   Attention: "Probabilities: queries down; across, slots of the past, then the keys of this run",
   "Error by block": "Of the root mean square of each block, by that of the float weight",
@@ -170,21 +159,11 @@ const KINDS: Readonly<Record<string, string>> = {
 
 /** Creates a button for each kind of numbers: a weight dequantized or packed, an output or what led to it. */
 function kindSwitch({ page: { kinds }, place, turn, signal }: Paging): HTMLElement {
-  const choose = (kind: string, at: number): HTMLButtonElement => {
+  const toggles = kinds.map((kind, at) => {
     const look = at === 0 ? START.look : "channels"; // heads of an attention
-    return choice(
-      kind,
-      KINDS[kind] ?? "",
-      kind === (place.kind ?? kinds[0]),
-      () => turn({ ...START, look, kind }),
-      signal,
-    );
-  };
-  return el("div.onnx-nb-row", { role: "group", "aria-label": "Numbers" }, ...kinds.map(choose));
-}
-
-function choice(text: string, title: string, isOn: boolean, act: () => void, signal: AbortSignal): HTMLButtonElement {
-  return button(text, act, signal, { class: "onnx-nb-small", title, "aria-pressed": String(isOn), "aria-label": text });
+    return [kind, KINDS[kind] ?? "", kind === (place.kind ?? kinds[0]), () => turn({ ...START, look, kind })] as const;
+  });
+  return toggleRow("Numbers", toggles, signal);
 }
 
 /** Pixels between tiles. */

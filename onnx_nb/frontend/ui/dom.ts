@@ -175,6 +175,17 @@ export function button(
   return element;
 }
 
+/** Text, title, whether it is the one in use, and what it does. */
+type Toggle = readonly [text: string, title: string, isOn: boolean, press: () => void];
+
+/** Returns a row of buttons of which one is in use. */
+export function toggleRow(label: string, toggles: readonly Toggle[], signal: AbortSignal): HTMLElement {
+  const buttons = toggles.map(([text, title, isOn, press]) =>
+    button(text, press, signal, { class: "onnx-nb-small", title, "aria-pressed": isOn }),
+  );
+  return el("div.onnx-nb-row", { role: "group", "aria-label": label }, ...buttons);
+}
+
 /** Returns a button that shows the rest of a long list, once. */
 export function moreButton(count: number, show: () => void): HTMLButtonElement {
   const element = el("button.onnx-nb-link", { type: "button" }, `show all ${count.toLocaleString("en")}`);
@@ -243,7 +254,7 @@ export function paneHead(kind: string, name: string, signal: AbortSignal): HTMLE
   const copyName = copyButton(() => name, signal, "Copy name");
   return [
     el("div.onnx-nb-dim", kind, copyName),
-    el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)),
+    el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, ...breakable(elide(name, 200) || "(unnamed)")),
   ];
 }
 

@@ -124,11 +124,9 @@ export const comparisonPage: Page = async (root, about, part, signal) => {
   markDrawn(root, signal, view.redraw);
   return {
     choose(names) {
-      for (let row = 0; row < points.count; row++) {
-        if (!sides.some((side) => names.includes(points.text(side, row)))) continue;
-        view.choose(points.text("name", row));
-        return;
-      }
+      const rows = Array.from({ length: points.count }, (_, row) => row);
+      const row = rows.find((at) => sides.some((side) => names.includes(points.text(side, at))));
+      if (row !== undefined) view.choose(points.text("name", row));
     },
   };
 };

@@ -118,13 +118,10 @@ export const graphPage: Page = async (root, about, part, signal) => {
   hearSummary(root, view, "", signal);
   return {
     choose(names) {
-      for (const name of names) {
-        const target = columns.find(name, "tensor");
-        if (target === undefined) continue;
-        view.apply({ selection: [{ ...target, name }] });
-        view.dispatch({ type: "reveal", target });
-        return;
-      }
+      const target = names.map((name) => columns.find(name, "tensor")).find((tensor) => tensor !== undefined);
+      if (target === undefined) return;
+      view.apply({ selection: [{ ...target, name: columns.nameOf(target) }] });
+      view.dispatch({ type: "reveal", target });
     },
   };
 };
