@@ -226,8 +226,6 @@ class Channel:
         except OnnxNbError as error:
             about = {"type": type(error).__name__, "message": error.message, "advice": error.advice}
             return {"error": about | ({"node": error.node} if isinstance(error, EditError) else {})}, []
-        except BaseException as error:  # noqa: BLE001 (the browser must get a reply whatever happens)
-            return _fault(call, error), []
         if not reply.buffers:
             return {"value": reply.value}, []
         if call.in_text:

@@ -212,22 +212,37 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
 
     def _changes(self, by: ChangeBy) -> tuple[ProfileChange, ...]:
         members = self._members(by)
-        times = self._times(list(members.values()))
-        ticks = np.asarray([max(map(len, numbers)) for numbers in members.values()]) * _CLOCK_TICK
-        medians = zip(*(self._center(seconds, side).tolist() for side, seconds in enumerate(times)), strict=True)
-        differences, noise = self._differences(times)
-        rows = zip(members.items(), medians, differences.tolist(), (noise + ticks).tolist(), strict=True)
-        changes = [self._change(name, numbers, *figures) for (name, numbers), *figures in rows]
-        return tuple(sorted(changes, key=lambda change: (change.verdict == "noise", -abs(change.difference))))
-
-    def _differences(self, times: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the seconds by which each column differs beyond the drift, and by which it may differ by chance."""
+        before, after = self._times(list(members.values()))
+        medians = zip(self._center(before, 0).tolist(), self._center(after, 1).tolist(), strict=True)
+        # beyond the drift and what all sets share of each run
         *factors, drift, spread = self._machine
-        before, after = times[0] / factors[0][:, None] * drift, times[1] / factors[1][:, None]
+        before, after = before / factors[0][:, None] * drift, after / factors[1][:, None]
         centers = self._center(before, 0), self._center(after, 1)
         ratio = max(_MIN_RATIO, math.exp(_SPREADS * spread))
         noise = np.maximum(self._spread(before, 0) + self._spread(after, 1), (ratio - 1) * np.minimum(*centers))
-        return centers[1] - centers[0], noise
+        noise += np.asarray([max(map(len, numbers)) for numbers in members.values()]) * _CLOCK_TICK
+        profiles, changes = (self.before, self.after), list[ProfileChange]()
+        has_runs = min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS
+        rows = zip(members.items(), medians, (centers[1] - centers[0]).tolist(), noise.tolist(), strict=True)
+        for (name, numbers), times, difference, band in rows:
+            sides = [[profile.kernels[n] for n in side] for profile, side in zip(profiles, numbers, strict=True)]
+            verdict: Verdict = "noise"
+            if abs(difference) > band and not all(numbers):
+                verdict = "only before" if numbers[0] else "only after"
+            elif abs(difference) > band and has_runs:
+                verdict = "slower" if difference > 0 else "faster"
+            nodes = {
+                profile.graph.names[node]
+                for profile, side in zip(profiles, sides, strict=True)
+                for kernel in side
+                for node in kernel.opened or kernel.nodes
+            }
+            before_op, op = (", ".join(dict.fromkeys(kernel.op for kernel in side)) for side in sides)
+            before_provider, provider = (", ".join(dict.fromkeys(kernel.provider for kernel in side)) for side in sides)
+            figures, kernels = (*times, difference, band), (tuple(numbers[0]), tuple(numbers[1]))
+            about = before_op, len(nodes), *figures, before_provider, provider, kernels
+            changes.append(ProfileChange(verdict, name, op, *about))
+        return tuple(sorted(changes, key=lambda change: (change.verdict == "noise", -abs(change.difference))))
 
     def _by_session(self, times: Floats, side: int) -> Floats:
         """Return the median of each session (row) of each column."""
@@ -242,32 +257,6 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
         """Return the interquartile range of the runs of each column, or half the range of its sessions if wider."""
         runs = np.subtract(*np.quantile(times, (0.75, 0.25), axis=0))
         return np.asarray(np.maximum(runs, np.ptp(self._by_session(times, side), axis=0) / 2))
-
-    def _change(
-        self,
-        name: str,
-        numbers: tuple[list[int], list[int]],
-        medians: tuple[float, float],
-        difference: float,
-        noise: float,
-    ) -> ProfileChange:
-        profiles = self.before, self.after
-        sides = [[profile.kernels[n] for n in side] for profile, side in zip(profiles, numbers, strict=True)]
-        verdict: Verdict = "noise"
-        if abs(difference) > noise and not all(numbers):
-            verdict = "only before" if numbers[0] else "only after"
-        elif abs(difference) > noise and min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS:
-            verdict = "slower" if difference > 0 else "faster"
-        nodes = {
-            profile.graph.names[node]
-            for profile, side in zip(profiles, sides, strict=True)
-            for kernel in side
-            for node in kernel.opened or kernel.nodes
-        }
-        before_op, op = (", ".join(dict.fromkeys(kernel.op for kernel in side)) for side in sides)
-        before_provider, provider = (", ".join(dict.fromkeys(kernel.provider for kernel in side)) for side in sides)
-        times, kernels = (*medians, difference, noise), (tuple(numbers[0]), tuple(numbers[1]))
-        return ProfileChange(verdict, name, op, before_op, len(nodes), *times, before_provider, provider, kernels)
 
 
 def _settings(profile: Profile) -> dict[str, str]:
