@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.profile.rows import kernels_by
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
-from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,7 +180,6 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
         return data_frame(table, [*table[0]])
 
     def _still(self) -> Still:
-        """Return what differs as a table, the largest difference first."""
         rows = [
             (c.verdict, c.name, c.op or c.before_op, *map(duration_text, (c.before, c.after, c.noise)))
             for c in self.changes
@@ -197,7 +196,7 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
     def _members(self, by: ChangeBy) -> dict[str, tuple[list[int], list[int]]]:
         """Return the kernels before and after of each set of nodes, operator or scope."""
         sides = (self.before, self.after)
-        sets = _node_sets(sides) if by == "nodes" else [_groups(profile, by) for profile in sides]
+        sets = _node_sets(sides) if by == "nodes" else [kernels_by(side, by) for side in sides]
         return {name: (sets[0].get(name, []), sets[1].get(name, [])) for name in sets[0] | sets[1]}
 
     def _times(self, members: Sequence[tuple[list[int], list[int]]]) -> list[Floats]:
@@ -221,7 +220,8 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
         ratio = max(_MIN_RATIO, math.exp(_SPREADS * spread))
         noise = np.maximum(self._spread(before, 0) + self._spread(after, 1), (ratio - 1) * np.minimum(*centers))
         noise += np.asarray([max(map(len, numbers)) for numbers in members.values()]) * _CLOCK_TICK
-        profiles, changes = (self.before, self.after), list[ProfileChange]()
+        profiles = self.before, self.after
+        changes = []
         has_runs = min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS
         rows = zip(members.items(), medians, (centers[1] - centers[0]).tolist(), noise.tolist(), strict=True)
         for (name, numbers), times, difference, band in rows:
@@ -239,9 +239,8 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
             }
             before_op, op = (", ".join(dict.fromkeys(kernel.op for kernel in side)) for side in sides)
             before_provider, provider = (", ".join(dict.fromkeys(kernel.provider for kernel in side)) for side in sides)
-            figures, kernels = (*times, difference, band), (tuple(numbers[0]), tuple(numbers[1]))
-            about = before_op, len(nodes), *figures, before_provider, provider, kernels
-            changes.append(ProfileChange(verdict, name, op, *about))
+            about = before_op, len(nodes), *times, difference, band, before_provider, provider
+            changes.append(ProfileChange(verdict, name, op, *about, (tuple(numbers[0]), tuple(numbers[1]))))
         return tuple(sorted(changes, key=lambda change: (change.verdict == "noise", -abs(change.difference))))
 
     def _by_session(self, times: Floats, side: int) -> Floats:
@@ -267,14 +266,6 @@ def _settings(profile: Profile) -> dict[str, str]:
         "nodes": str(profile.graph.node_count),
         **profile.made_with,
     }
-
-
-def _groups(profile: Profile, by: ChangeBy) -> dict[str, list[int]]:
-    """Return the kernels of each operator, or of each path of scopes."""
-    if by == "operator":
-        return followers((kernel.op, number) for number, kernel in enumerate(profile.kernels))
-    tree, places = scopes(profile.graph), enumerate(profile.kernel_scopes)
-    return followers((tree.scope_path[scope], number) for number, at in places for scope in scopes_around(tree, at))
 
 
 def _node_sets(sides: tuple[Profile, Profile]) -> list[dict[str, list[int]]]:
