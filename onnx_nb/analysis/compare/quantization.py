@@ -495,7 +495,7 @@ def weight_quantizer(
         return None
     axis = _output_axis(graph, node, right.ndim)
     parts = right, operand.array, operand.integers, np.abs(operand.steps)
-    values, rounded, integers, steps = (sampled(rows_of(array, axis), "weight") for array in parts)
+    values, back, integers, steps = (sampled(rows_of(array, axis), "weight") for array in parts)
     real = values.astype(np.float64)
     codes = integers.astype(np.float64)
     dtype = operand.integers.dtype
@@ -505,7 +505,7 @@ def weight_quantizer(
     if not np.isfinite(real).all() or not real.size:
         return None
     apart = np.maximum(steps * spacing(codes, dtype), np.abs(real) * np.finfo(np.float32).eps * 4)
-    sample = Rounded(real, rounded, codes, apart, real.min(axis=1), real.max(axis=1))
+    sample = Rounded(real, back, codes, apart, real.min(axis=1), real.max(axis=1))
     middle = (ends[0] + ends[1] + 1) // 2
     is_wide = operand.granularity != "tensor"
     is_symmetric = operand.zero_point in (0, middle)
@@ -553,8 +553,8 @@ def weights(
             name = _BASE.sub("", operand.initializer)
             right = by_name(name)
             if right is None:
-                known = ((key, array) for key in others if (array := by_name(key)) is not None)
-                ways = [(key, way) for key, array in known if (way := turned(array, operand.array)) is not None]
+                candidates = ((key, array) for key in others if (array := by_name(key)) is not None)
+                ways = [(key, way) for key, array in candidates if (way := turned(array, operand.array)) is not None]
                 name, right = ways[0] if len(ways) == 1 else (name, None)
             elif name + _AS_IT_IS != operand.initializer or right.shape != operand.array.shape:
                 right = turned(right, operand.array)

@@ -144,10 +144,10 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
     members = np.flatnonzero(run == typical)
     members = members[np.argsort(starts[members], kind="stable")]
     begin, _ = runs[typical + warmup]
-    shown = (column[members].tolist() for column in (kernel, starts, durations, threads))
+    figures = (column[members].tolist() for column in (kernel, starts, durations, threads))
     spans = [
         Span(number, (start - begin) / 1e6, micros / 1e6, thread)
-        for number, start, micros, thread in zip(*shown, strict=True)
+        for number, start, micros, thread in zip(*figures, strict=True)
     ]
     return Trace(
         names=[key[1] for key in keys],

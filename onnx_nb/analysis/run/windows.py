@@ -220,8 +220,8 @@ class Windows:
         while stop < limit:
             node = order.nodes[stop]
             # subgraphs that run again read live values too; if there are Scans, the ranks of those must be known
-            needs_ranks = stop > start and self._maker.has_scans
-            has_bodies = needs_ranks and (graph.outer_values(node).size or graph.bodies(node) or graph.called(node))
+            may_split = stop > start and self._maker.has_scans
+            has_bodies = may_split and (graph.outer_values(node).size or graph.bodies(node) or graph.called(node))
             if node in self._opened or has_bodies:
                 stop = max(stop, start + 1)
                 break
