@@ -27,7 +27,7 @@ import ipywidgets
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, prepare_shell, running_shell
@@ -131,10 +131,8 @@ class OnnxWidget(_Complete, HostedWidget):
 
     def __init__(self, **traits: Any) -> None:
         for name in traits.keys() - self.trait_names():
-            import difflib  # only mistakes need it
-
             public = sorted(trait for trait in self.trait_names() if not trait.startswith("_"))
-            near = difflib.get_close_matches(name, public, n=1)
+            near = closest(name, public, 1)
             hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
             raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
         self._lock = threading.RLock()
@@ -355,7 +353,6 @@ class LinkedWidget(PackedWidget):
         raise NotImplementedError
 
     def _color(self) -> ShownOverlay | None:
-        """Color the linked graph, if there is one."""
         return None
 
     def _link_text(self, model: Model) -> str:

@@ -107,21 +107,18 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
+_TEXT: Final = ("a text", lambda value: isinstance(value, str))
 _NUMBER: Final = ("a whole number, 0 or more", is_number)
 _KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
-    "str": ("a text", _is_text),
+    "str": _TEXT,
     "int": _NUMBER,
     "int | None": _NUMBER,
     "bool": ("true or false", lambda value: isinstance(value, bool)),
-    "list[str]": ("a list of texts", _list_of(_is_text)),
+    "list[str]": ("a list of texts", _list_of(_TEXT[1])),
     "list[int]": ("a list of whole numbers, 0 or more", _list_of(is_number)),
     "dict[str, Any]": ("an object", lambda value: isinstance(value, dict)),
 }
@@ -226,8 +223,6 @@ class Channel:
         except OnnxNbError as error:
             about = {"type": type(error).__name__, "message": error.message, "advice": error.advice}
             return {"error": about | ({"node": error.node} if isinstance(error, EditError) else {})}, []
-        except BaseException as error:  # noqa: BLE001 (the browser must get a reply whatever happens)
-            return _fault(call, error), []
         if not reply.buffers:
             return {"value": reply.value}, []
         if call.in_text:

@@ -99,7 +99,6 @@ def _reshape(edits: Edit, name: str, seen: Sequence[Any] | None, text: str, prog
 
 
 def _resize(edits: Edit, name: str, axis: int, word: str, progress: Progress) -> None:
-    """Fix, free or rename one dimension of an input."""
     shapes = {entry.name: entry.shape for entry in edits.model.inputs if entry.shape}
     size = shapes[name][axis]
     if word.isdigit() and isinstance(size, int) and size != int(word):

@@ -141,7 +141,6 @@ def _parts(widget: Any) -> list[Any]:
 
 
 def _note_display(widget: Any) -> None:
-    """Note which cell displays a widget."""
     shell = running_shell()
     cell, run = _cell(shell)
     # what an Output or %%capture keeps may be holders by other cells later: no cell closes it

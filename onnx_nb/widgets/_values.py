@@ -108,14 +108,14 @@ class Values:
         kinds = self._kinds(request.value)
         array = kinds.get(request.kind, next(iter(kinds.values())))(call)
         cells = vars(page(array, index=request.index, row=request.row, column=request.column))
+        cells = cells | {"looks": looks(array.shape), "kinds": tuple(kinds)}
         image = picture(array, index=request.index, look=cast("Look", request.look))
         if image is None:
-            return Reply(CellsReply(**cells, looks=looks(array.shape), kinds=tuple(kinds), picture=None))
+            return Reply(CellsReply(**cells, picture=None))
         tiles, height, width = image.pixels.shape[:3]
         ends = {"low": _json(image.low), "high": _json(image.high)}
         drawing = PictureReply(look=image.look, shape=(tiles, height, width), first=image.first, **ends)
-        reply = CellsReply(**cells, looks=looks(array.shape), kinds=tuple(kinds), picture=drawing)
-        return Reply(reply, [image.pixels.tobytes()])
+        return Reply(CellsReply(**cells, picture=drawing), [image.pixels.tobytes()])
 
     def npy(self, call: Call[ValueRequest]) -> Reply:
         """Reply with a value as the content of a .npy file."""
@@ -123,7 +123,7 @@ class Values:
         array = self._array(value, call)
         name = self._name(value)
         if array.nbytes > DOWNLOAD:
-            what = "g.model.tensor" if self._is_weight(value) else "onnx_nb.capture(g.model, g.feeds, keep=…)"
+            what = "onnx_nb.capture(g.model, g.feeds, keep=…)" if self.graph.weight(value) is None else "g.model.tensor"
             message = f"{quoted(name)} has {bytes_text(array.nbytes)}, too much to send through the browser."
             raise OnnxNbError(message, advice=f"Save it in the kernel: numpy.save(path, …) with {what}.")
         file = io.BytesIO()
@@ -160,7 +160,7 @@ class Values:
 
     def _statistics(self, captures: Captured, value: int, call: Call[Any]) -> Statistics | None:
         name = self._name(value)
-        if self._is_weight(value):
+        if self.graph.weight(value) is not None:
             if value not in self._weights:
                 from onnx_nb.analysis.run.statistics import Statistics
 
@@ -186,9 +186,10 @@ class Values:
         weight = graph.weight(value)
         if weight is None:
             node = int(graph.producer[value])
-            has_heads = node >= 0 and graph.op_type(node) in ATTENTIONS and graph.node_outputs(node)[0] == value
             kinds: dict[str, Callable[[Call[Any]], NDArray[Any]]] = {"Values": lambda call: self._captured(value, call)}
-            return {**kinds, "Attention": lambda call: self._attention(value, call)} if has_heads else kinds
+            if node >= 0 and graph.op_type(node) in ATTENTIONS and graph.node_outputs(node)[0] == value:
+                kinds["Attention"] = lambda call: self._attention(value, call)
+            return kinds
         if value not in self._readers:
             nbytes = weight_info(name, weight).nbytes
             self._readers = {value: block_reader(graph, value) if nbytes <= DEQUANTIZED else None}
@@ -221,14 +222,11 @@ class Values:
         """Return the source of the numbers, in words; empty for a weight as it is stored, and for a constant."""
         if reader := self._readers.get(value):
             return f"dequantized to {shape_text(reader[1].array.shape)}, a scale for each {reader[1].granularity}"
-        if self._is_weight(value) or self.graph.constant_values[value]:
+        if self.graph.weight(value) is not None or self.graph.constant_values[value]:
             return ""
         source = captures.single.get(value) or captures.whole
         inputs = "random inputs" if captures.feeds is None else "your feeds"
         return f"captured, {count_text(1 if source is None else source.feeds, 'run')} on {inputs}"
-
-    def _is_weight(self, value: int) -> bool:
-        return self.graph.weight(value) is not None
 
     def _name(self, value: int) -> str:
         if not 0 <= value < self.graph.value_count:

@@ -155,7 +155,6 @@ class SimplificationPanel(PairWidget):
         return Content(f"{self._about['name']} simplified", {**self._about, "call": call}, "simplification", parts)
 
     def _show(self, result: Simplification) -> None:
-        """Show another result."""
         with self._lock, self.hold_sync():
             # the original is kept
             self._packed = {name: part_ for name, part_ in self._packed.items() if name == "reference"}

@@ -321,16 +321,15 @@ def activations(
     """
     quantizers: dict[int, Quantizer] = {}
     scale_names: set[str] = set()
-    sites = [(int(graph.producer[value]), value) for value in scales if value in arrays]
-    sites += [(node, -1) for node in range(graph.main_count) if graph.op_type(node) in _ROUNDING]
-    sites.sort(key=lambda site: int(graph.rank[site[0]]))
-    for node, value in sites:
-        if value < 0:
-            site = _site(graph, node, arrays)
-        else:
-            numbers = tuple(map(graph.model.tensor, scales[value]))
-            site = _Site(value, scales[value][0], numbers * 2)
-        if site is None or (array := arrays[site.value]()).dtype.kind != "f" or not array.size:
+    sites = {
+        int(graph.producer[value]): _Site(value, names[0], tuple(map(graph.model.tensor, names)) * 2)
+        for value, names in scales.items()
+        if value in arrays
+    }
+    rounding = (node for node in range(graph.main_count) if graph.op_type(node) in _ROUNDING)
+    sites |= {node: site for node in rounding if (site := _site(graph, node, arrays)) is not None}
+    for node, site in sorted(sites.items(), key=lambda entry: int(graph.rank[entry[0]])):
+        if (array := arrays[site.value]()).dtype.kind != "f" or not array.size:
             continue
         if (ends := _ends_behind(graph, node)) != (-math.inf, math.inf):
             array = np.clip(array, *ends)
@@ -494,25 +493,23 @@ def weight_quantizer(
     """
     if operand.steps is None or operand.integers is None:
         return None
-    rows = {
-        key: sampled(rows_of(array, _output_axis(graph, node, right.ndim)), "weight")
-        for key, array in {"x": right, "y": operand.array, "q": operand.integers, "s": np.abs(operand.steps)}.items()
-    }
-    real = rows["x"].astype(np.float64)
+    axis = _output_axis(graph, node, right.ndim)
+    parts = right, operand.array, operand.integers, np.abs(operand.steps)
+    values, back, integers, steps = (sampled(rows_of(array, axis), "weight") for array in parts)
+    real = values.astype(np.float64)
+    codes = integers.astype(np.float64)
     dtype = operand.integers.dtype
     is_float = not is_integer(dtype)
     is_whole = is_float or dtype.name.endswith(str(operand.bits))
     ends: tuple[float, float] = levels_of(dtype) if is_whole else (0, 2**operand.bits - 1)
     if not np.isfinite(real).all() or not real.size:
         return None
-    codes = rows["q"].astype(np.float64)
-    apart = np.maximum(rows["s"] * spacing(codes, dtype), np.abs(real) * np.finfo(np.float32).eps * 4)
-    sample = Rounded(real, rows["y"], codes, apart, real.min(axis=1), real.max(axis=1))
+    apart = np.maximum(steps * spacing(codes, dtype), np.abs(real) * np.finfo(np.float32).eps * 4)
+    sample = Rounded(real, back, codes, apart, real.min(axis=1), real.max(axis=1))
     middle = (ends[0] + ends[1] + 1) // 2
     is_wide = operand.granularity != "tensor"
     is_symmetric = operand.zero_point in (0, middle)
     costs = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
-    steps = rows["s"]
     name, zero = operand.initializer.removesuffix("_quantized"), operand.zero_point
     low, high = float(np.min((ends[0] - zero) * steps)), float(np.max((ends[1] - zero) * steps))
     kind = dtype.name if is_float else f"{'u' if ends[0] == 0 else ''}int{operand.bits}"
@@ -526,9 +523,7 @@ def weight_quantizer(
         scales = {key: graph.model.tensor(key) for key in infos if key != weight and infos[key].shape in sizes}
         return replace(quantizer, mistake=mistake_of(right, operand, scales))
     if powers is not None and not is_float and operand.bits <= 8:
-        gain, channels = smoothing_of(
-            right, operand, powers, _output_axis(graph, node, right.ndim), is_symmetric=is_symmetric
-        )
+        gain, channels = smoothing_of(right, operand, powers, axis, is_symmetric=is_symmetric)
         return replace(quantizer, smoothing=gain, channels=channels or quantizer.channels)
     return quantizer
 
@@ -558,9 +553,9 @@ def weights(
             name = _BASE.sub("", operand.initializer)
             right = by_name(name)
             if right is None:
-                ways = [(key, turned(array, operand.array)) for key in others if (array := by_name(key)) is not None]
-                fitting = [way for way in ways if way[1] is not None]
-                name, right = fitting[0] if len(fitting) == 1 else (name, None)
+                candidates = ((key, array) for key in others if (array := by_name(key)) is not None)
+                ways = [(key, way) for key, array in candidates if (way := turned(array, operand.array)) is not None]
+                name, right = ways[0] if len(ways) == 1 else (name, None)
             elif name + _AS_IT_IS != operand.initializer or right.shape != operand.array.shape:
                 right = turned(right, operand.array)
             if right is None or right.dtype.kind != "f":
@@ -601,7 +596,6 @@ _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 
 
 def _output_axis(graph: Graph, node: int, ndim: int) -> int:
-    """Return the axis of a weight's output channels."""
     if ndim > 2 or "Conv" in graph.op_type(node):
         return 0 if "Conv" in graph.op_type(node) else -1
     return 0 if attributes(graph.nodes[node]).get("transB", 0) else -1

@@ -242,7 +242,6 @@ class Costs:
 
 
 def _cells(column: Column) -> list[float | None]:
-    """Return a column without NaN."""
     return [None if math.isnan(x) else int(x) if x.is_integer() else x for x in column.tolist()]
 
 

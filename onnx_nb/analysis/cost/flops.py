@@ -318,12 +318,6 @@ def _linear_model(case: Case, _: Operator) -> tuple[int, int]:
     return rows * len(attribute(case.node, "coefficients", ())), rows * len(attribute(case.node, "intercepts", ()))
 
 
-def _projection(case: Case, facts: Operator) -> tuple[int, int]:
-    """Count a product with a weight whose layout does not matter."""
-    out = _made(case)
-    return out * _shape(case, 0, 1)[-1], out if _has(case, facts.bias) else 0
-
-
 def _matmul_gelu(case: Case, facts: Operator) -> tuple[int, int]:
     macs, others = _matmul(case, facts)
     return macs, others + _made(case) * (1 + _has(case, facts.bias))
@@ -392,7 +386,8 @@ _RULES: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "packed_multi_head": _packed_multi_head,
     # `_packed_attention` over sequences without padding
     "packed_tokens": lambda case, facts: _projected(case, facts, _shape(case, 0, 2)[0], _pairs(case, 4), 5),
-    "projection": _projection,
+    # a product with a weight whose layout does not matter
+    "projection": lambda case, facts: (_made(case) * _shape(case, 0, 1)[-1], _made(case) * _has(case, facts.bias)),
     "quantized_attention": functools.partial(_packed_attention, past=8),
     "recurrent": _recurrent,
 }

@@ -8,6 +8,7 @@ reference and, as its past, what the candidate itself made of the reference's st
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import itertools
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, helper
+from onnx import helper
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import compare
@@ -257,8 +258,7 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
             raise OnnxNbError(f"{model.name} has no MatMulNBits.", advice="Others have no level of accuracy.")
         there = {entry.i for node in nodes for entry in node.attribute if entry.name == "accuracy_level"} or {0}
         for level in range(5):
-            proto = ModelProto()
-            proto.CopyFrom(model.proto)
+            proto = copy.deepcopy(model.proto)
             for node in proto.graph.node:
                 if node.op_type == "MatMulNBits":
                     others = [entry for entry in node.attribute if entry.name != "accuracy_level"]
@@ -266,16 +266,14 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
             loop = Loop(with_proto(model, proto), self._candidate.states, self._candidate.constants)
             runner = session(loop.model)
             states = loop.start(len(self.tokens))
-            begin = 0
             logits = []
             seconds = []
-            for step in self.steps:
-                mask = self._mask[:, : step.position]
+            for begin, stop in itertools.pairwise([0, *(step.position for step in self.steps)]):
+                mask = self._mask[:, :stop]
                 before = time.perf_counter()
-                outcome = runner(loop.feeds(self.tokens[:, begin : step.position], states, mask))
+                outcome = runner(loop.feeds(self.tokens[:, begin:stop], states, mask))
                 seconds.append(time.perf_counter() - before)
-                logits.append(last_logits(np.asarray(outcome[loop.logits], np.float32), mask, step.position - begin))
-                begin = step.position
+                logits.append(last_logits(np.asarray(outcome[loop.logits], np.float32), mask, stop - begin))
                 states = loop.next_states(outcome, states)
             exact = exact or logits
             results = [_step_result(0, 0, *pair) for pair in zip(exact, logits, strict=True)]

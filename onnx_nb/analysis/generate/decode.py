@@ -70,12 +70,11 @@ class Decoding(Table, Displayed):
     def caches(self) -> list[dict[str, Any]]:
         """A row for each state after the last step: shape, bytes, share of zeros and count of NaN and ±Inf."""
         total, rows = int(self.mask.sum(axis=1).max()) - bool(self.tokens.size), []
-        columns = ("state", "shape", "nbytes", "zeros", "not finite")
         for name, state in self.states.items():
             whole, array = np.asarray(state), np.asarray(self._loop.valid(name, self.states, total), np.float64)
             zeros = float((array == 0).mean()) if array.size else 0.0
-            values = name, whole.shape, whole.nbytes, zeros, int((~np.isfinite(array)).sum())
-            rows.append(dict(zip(columns, values, strict=True)))
+            row = {"state": name, "shape": whole.shape, "nbytes": whole.nbytes, "zeros": zeros}
+            rows.append({**row, "not finite": int((~np.isfinite(array)).sum())})
         return rows
 
     _columns = ("step", "row", "token", "text", "logit", "margin", "seconds")
@@ -117,7 +116,6 @@ class Decoding(Table, Displayed):
         return step
 
     def _still(self) -> Still:
-        """Return the tokens, and the caches."""
         rows = [
             (f"{step}", f"{token}", repr(text), number_text(logit, 4), number_text(margin, 4), duration_text(seconds))
             for step, row, token, text, logit, margin, seconds in (entry.values() for entry in self.rows())

@@ -7,7 +7,7 @@ stream given behind each sum, one run computes what every half of a layer makes 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -72,7 +72,11 @@ def stems_of(graph: Graph, states: Mapping[str, str]) -> tuple[Stem, ...]:
     while longest is not None:
         chain.insert(0, longest)
         longest = longest.before
-    pasts = _pasts(graph, states)
+    pasts, is_constant = {graph.value(name) for name in states}, graph.constant_values
+    for node in graph.order.tolist():  # also what is made of states and weights only
+        inputs = [value for value in graph.node_inputs(node).tolist() if value >= 0 and not is_constant[value]]
+        if inputs and pasts.issuperset(inputs):
+            pasts.update(value for value in graph.node_outputs(node).tolist() if value >= 0)
     mixes = [any(not pasts.isdisjoint(graph.node_inputs(node).tolist()) for node in link.nodes) for link in chain]
     if not any(mixes):
         return ()
@@ -159,16 +163,6 @@ def _nodes_between(graph: Graph, stream: int, branch: int) -> frozenset[int]:
             nodes.add(node)
             todo += graph.node_inputs(node).tolist()
     return frozenset(nodes if is_reached else ())
-
-
-def _pasts(graph: Graph, states: Collection[str]) -> set[int]:
-    """Return the values that are states, or made of states and weights only."""
-    pasts, is_constant = {graph.value(name) for name in states}, graph.constant_values
-    for node in graph.order.tolist():
-        inputs = [value for value in graph.node_inputs(node).tolist() if value >= 0 and not is_constant[value]]
-        if inputs and pasts.issuperset(inputs):
-            pasts.update(graph.node_outputs(node).tolist())
-    return pasts - {-1}
 
 
 def _halves(graph: Graph, chain: list[_Sum], mixes: list[bool]) -> Iterator[tuple[str, int, int]]:

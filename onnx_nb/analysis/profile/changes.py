@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.profile.rows import kernels_by
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
-from onnx_nb.analysis.scopes.scopes import scopes, scopes_around
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,7 +180,6 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
         return data_frame(table, [*table[0]])
 
     def _still(self) -> Still:
-        """Return what differs as a table, the largest difference first."""
         rows = [
             (c.verdict, c.name, c.op or c.before_op, *map(duration_text, (c.before, c.after, c.noise)))
             for c in self.changes
@@ -197,7 +196,7 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
     def _members(self, by: ChangeBy) -> dict[str, tuple[list[int], list[int]]]:
         """Return the kernels before and after of each set of nodes, operator or scope."""
         sides = (self.before, self.after)
-        sets = _node_sets(sides) if by == "nodes" else [_groups(profile, by) for profile in sides]
+        sets = _node_sets(sides) if by == "nodes" else [kernels_by(side, by) for side in sides]
         return {name: (sets[0].get(name, []), sets[1].get(name, [])) for name in sets[0] | sets[1]}
 
     def _times(self, members: Sequence[tuple[list[int], list[int]]]) -> list[Floats]:
@@ -212,22 +211,37 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
 
     def _changes(self, by: ChangeBy) -> tuple[ProfileChange, ...]:
         members = self._members(by)
-        times = self._times(list(members.values()))
-        ticks = np.asarray([max(map(len, numbers)) for numbers in members.values()]) * _CLOCK_TICK
-        medians = zip(*(self._center(seconds, side).tolist() for side, seconds in enumerate(times)), strict=True)
-        differences, noise = self._differences(times)
-        rows = zip(members.items(), medians, differences.tolist(), (noise + ticks).tolist(), strict=True)
-        changes = [self._change(name, numbers, *figures) for (name, numbers), *figures in rows]
-        return tuple(sorted(changes, key=lambda change: (change.verdict == "noise", -abs(change.difference))))
-
-    def _differences(self, times: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the seconds by which each column differs beyond the drift, and by which it may differ by chance."""
+        before, after = self._times(list(members.values()))
+        medians = zip(self._center(before, 0).tolist(), self._center(after, 1).tolist(), strict=True)
+        # beyond the drift and what all sets share of each run
         *factors, drift, spread = self._machine
-        before, after = times[0] / factors[0][:, None] * drift, times[1] / factors[1][:, None]
+        before, after = before / factors[0][:, None] * drift, after / factors[1][:, None]
         centers = self._center(before, 0), self._center(after, 1)
         ratio = max(_MIN_RATIO, math.exp(_SPREADS * spread))
         noise = np.maximum(self._spread(before, 0) + self._spread(after, 1), (ratio - 1) * np.minimum(*centers))
-        return centers[1] - centers[0], noise
+        noise += np.asarray([max(map(len, numbers)) for numbers in members.values()]) * _CLOCK_TICK
+        profiles = self.before, self.after
+        changes = []
+        has_runs = min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS
+        rows = zip(members.items(), medians, (centers[1] - centers[0]).tolist(), noise.tolist(), strict=True)
+        for (name, numbers), times, difference, band in rows:
+            sides = [[profile.kernels[n] for n in side] for profile, side in zip(profiles, numbers, strict=True)]
+            verdict: Verdict = "noise"
+            if abs(difference) > band and not all(numbers):
+                verdict = "only before" if numbers[0] else "only after"
+            elif abs(difference) > band and has_runs:
+                verdict = "slower" if difference > 0 else "faster"
+            nodes = {
+                profile.graph.names[node]
+                for profile, side in zip(profiles, sides, strict=True)
+                for kernel in side
+                for node in kernel.opened or kernel.nodes
+            }
+            before_op, op = (", ".join(dict.fromkeys(kernel.op for kernel in side)) for side in sides)
+            before_provider, provider = (", ".join(dict.fromkeys(kernel.provider for kernel in side)) for side in sides)
+            about = before_op, len(nodes), *times, difference, band, before_provider, provider
+            changes.append(ProfileChange(verdict, name, op, *about, (tuple(numbers[0]), tuple(numbers[1]))))
+        return tuple(sorted(changes, key=lambda change: (change.verdict == "noise", -abs(change.difference))))
 
     def _by_session(self, times: Floats, side: int) -> Floats:
         """Return the median of each session (row) of each column."""
@@ -243,32 +257,6 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
         runs = np.subtract(*np.quantile(times, (0.75, 0.25), axis=0))
         return np.asarray(np.maximum(runs, np.ptp(self._by_session(times, side), axis=0) / 2))
 
-    def _change(
-        self,
-        name: str,
-        numbers: tuple[list[int], list[int]],
-        medians: tuple[float, float],
-        difference: float,
-        noise: float,
-    ) -> ProfileChange:
-        profiles = self.before, self.after
-        sides = [[profile.kernels[n] for n in side] for profile, side in zip(profiles, numbers, strict=True)]
-        verdict: Verdict = "noise"
-        if abs(difference) > noise and not all(numbers):
-            verdict = "only before" if numbers[0] else "only after"
-        elif abs(difference) > noise and min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS:
-            verdict = "slower" if difference > 0 else "faster"
-        nodes = {
-            profile.graph.names[node]
-            for profile, side in zip(profiles, sides, strict=True)
-            for kernel in side
-            for node in kernel.opened or kernel.nodes
-        }
-        before_op, op = (", ".join(dict.fromkeys(kernel.op for kernel in side)) for side in sides)
-        before_provider, provider = (", ".join(dict.fromkeys(kernel.provider for kernel in side)) for side in sides)
-        times, kernels = (*medians, difference, noise), (tuple(numbers[0]), tuple(numbers[1]))
-        return ProfileChange(verdict, name, op, before_op, len(nodes), *times, before_provider, provider, kernels)
-
 
 def _settings(profile: Profile) -> dict[str, str]:
     return {
@@ -278,14 +266,6 @@ def _settings(profile: Profile) -> dict[str, str]:
         "nodes": str(profile.graph.node_count),
         **profile.made_with,
     }
-
-
-def _groups(profile: Profile, by: ChangeBy) -> dict[str, list[int]]:
-    """Return the kernels of each operator, or of each path of scopes."""
-    if by == "operator":
-        return followers((kernel.op, number) for number, kernel in enumerate(profile.kernels))
-    tree, places = scopes(profile.graph), enumerate(profile.kernel_scopes)
-    return followers((tree.scope_path[scope], number) for number, at in places for scope in scopes_around(tree, at))
 
 
 def _node_sets(sides: tuple[Profile, Profile]) -> list[dict[str, list[int]]]:

@@ -178,8 +178,12 @@ class _Mapping:
 
     def places(self) -> list[KernelPlace]:
         ran, sites = self._ran, [UNKNOWN] * self._ran.node_count
-        for subgraph in range(len(ran.subgraphs)):  # an owner's subgraph comes before those of its bodies
-            self._pair(subgraph, sites)
+        graph = self._graph
+        for subgraph, frame in enumerate(ran.subgraphs):  # an owner's subgraph comes before those of its bodies
+            owners = sites[frame.owner_node].nodes if subgraph else ()
+            for body in (body for owner in owners for body in graph.bodies(owner)):
+                if graph.subgraphs[body].attribute == frame.attribute:
+                    self._subgraph[subgraph] = body
             order = ran.subgraph_order(subgraph).tolist()
             self._name_values(subgraph, order)
             for node in order:
@@ -189,20 +193,10 @@ class _Mapping:
         for number, place in enumerate(sites):
             if place.how in ("name", "tensor") and len(place.nodes) > 1:
                 values = (self.same[value] for value in self._outputs(number))
-                makers = {self._node(ran.names[number], -1), *(int(self._graph.producer[value]) for value in values)}
+                makers = {self._node(ran.names[number], -1), *(int(graph.producer[value]) for value in values)}
                 nodes = tuple(node for node in place.nodes if uses[node] == 1 or node in makers)
                 sites[number] = dataclasses.replace(place, nodes=nodes or place.nodes)
         return sites
-
-    def _pair(self, subgraph: int, sites: Sequence[KernelPlace]) -> None:
-        """Find the body of the model that a body that ran is."""
-        if not subgraph:
-            return
-        place, graph = self._ran.subgraphs[subgraph], self._graph
-        for owner in sites[place.owner_node].nodes:
-            for body in graph.bodies(owner):
-                if graph.subgraphs[body].attribute == place.attribute:
-                    self._subgraph[subgraph] = body
 
     def _name_values(self, subgraph: int, order: Sequence[int]) -> None:
         """Find the tensors of the model that those of a subgraph are, by their names and those of their nodes."""

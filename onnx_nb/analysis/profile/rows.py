@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.graph.dataflow import shape_nodes
+from onnx_nb.analysis.graph.dataflow import followers, shape_nodes
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.profile.mapping import calls_around
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS
@@ -31,41 +31,45 @@ def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
     if by in ("kernel", "fallback"):
         order = np.argsort(-profile.shares, kind="stable").tolist()
         table = [_kernel_row(profile, profile.kernels[number], float(profile.shares[number])) for number in order]
-        return table if by == "kernel" else _fallback_rows(profile, [profile.kernels[n] for n in order], table)
-    tree = scopes(profile.graph)
-    members: dict[Any, list[int]] = {}
-    for number, kernel in enumerate(profile.kernels):
-        one = (kernel.op if by == "operator" else kernel.provider,)
-        for key in scopes_around(tree, profile.kernel_scopes[number]) if by == "scope" else one:
-            members.setdefault(key, []).append(number)
-    table = []
-    for key, numbers in sorted(members.items()) if by == "scope" else members.items():
-        kernels = [profile.kernels[number] for number in numbers]
+        return table if by == "kernel" else _fallback_rows(profile, order, table)
+    tree, table = scopes(profile.graph), []
+    members = kernels_by(profile, by)
+    classes = dict(zip(tree.scope_path, tree.scope_class, strict=True))
+    for key in filter(members.__contains__, tree.scope_path) if by == "scope" else members:
+        kernels = [profile.kernels[number] for number in members[key]]
         row = {"op" if by == "operator" else by: key, "kernels": len(kernels)}
         if by == "scope":
-            row = {"scope": tree.scope_path[key], "class": tree.scope_class[key], "kernels": len(kernels)}
+            row = {"scope": key, "class": classes[key], "kernels": len(kernels)}
         elif by == "provider":
             row["nodes"] = len({node for kernel in kernels if not kernel.edge for node in kernel.nodes})
         seconds = np.sum([kernel.seconds for kernel in kernels], axis=0)
-        share = float(profile.shares[numbers].sum())
+        share = float(profile.shares[members[key]].sum())
         table.append({**row, "seconds": float(np.median(seconds)), "spread": spread_of(seconds), "share": share})
     return sorted(table, key=lambda row: -row["seconds"])
 
 
+def kernels_by(profile: Profile, by: str) -> dict[str, list[int]]:
+    """Return the kernels of each operator, provider, or path of a scope."""
+    if by != "scope":
+        return followers((k.op if by == "operator" else k.provider, n) for n, k in enumerate(profile.kernels))
+    tree, places = scopes(profile.graph), enumerate(profile.kernel_scopes)
+    return followers((tree.scope_path[scope], number) for number, at in places for scope in scopes_around(tree, at))
+
+
 def _fallback_rows(
-    profile: Profile, kernels: Sequence[Kernel], rows_of_kernels: Sequence[dict[str, Any]]
+    profile: Profile, order: Sequence[int], of_kernels: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     target, shapes, table = profile.wanted, shape_nodes(profile.graph), []
-    for kernel, row in zip(kernels, rows_of_kernels, strict=True):
+    for number, row in zip(order, of_kernels, strict=True):
+        kernel = profile.kernels[number]
         if kernel.provider in ("", target) or kernel.op in MEMCPY:
             continue
         owners = {profile.assigned[node] for node in kernel.nodes if node in profile.assigned}
         small = bool(kernel.nodes) and kernel.op not in OWNERS and all(shapes[node] for node in kernel.nodes)
-        reason = "probably for want of a kernel for their type, attributes or shape"
-        if small:
-            reason = "probably because they compute shapes, which onnxruntime leaves on the CPU"
+        why = "because they compute shapes, which onnxruntime leaves on the CPU"
+        why = why if small else "for want of a kernel for their type, attributes or shape"
         gave, took = f"onnxruntime gave them to {short(kernel.provider)}", f"{short(target)} did not take them"
-        reason = f"{gave if owners == {kernel.provider} else took}, {reason}"
+        reason = f"{gave if owners == {kernel.provider} else took}, probably {why}"
         about = {**row, "wanted": target, "assigned": ", ".join(sorted(owners)), "reason": reason}
         table.append({name: about[name] for name in FALLBACK})
     return table

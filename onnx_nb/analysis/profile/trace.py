@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, path_text, quoted
 from onnx_nb.analysis.graph.operators import names_where
+from onnx_nb.analysis.model.protofields import Longs
 from onnx_nb.analysis.model.saved import check_file
 
 _EVENT: Final = re.compile(
@@ -82,23 +84,6 @@ class Trace:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class _Events:
-    """The events of kernels in columns, and the runs."""
-
-    names: list[str]
-    ops: list[str]
-    indexes: list[int]
-    threads: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    durations: NDArray[np.int64]
-    sources: list[bytes | dict[str, Any]]
-    runs: list[tuple[int, int]]
-    """Start and length of each run."""
-    load: int | None
-    is_whole: bool
-
-
 def read_trace(path: Path, *, warmup: int = 0) -> Trace:
     """Read a profile; the first ``warmup`` runs are left out of all but `Trace.run_seconds`.
 
@@ -107,60 +92,6 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
     OnnxNbError
         If the file cannot be read, is no profile of onnxruntime, or has no complete run.
     """
-    events = _events(path)
-    starts = np.asarray([start for start, _ in events.runs])
-    ends = starts + np.asarray([length for _, length in events.runs])
-    run = np.searchsorted(starts, events.starts, side="right") - 1
-    run[(run >= 0) & (events.starts > ends[run])] = -1
-    notes = []
-    outside = int(np.count_nonzero(run < 0))
-    if not events.is_whole:
-        notes.append(f"the file is truncated: it has {count_text(len(starts), 'complete run')}")
-    elif outside:
-        notes.append(f"{count_text(outside, 'kernel event')} outside of all runs left out")
-    run -= warmup
-    parent = _parents(events)
-    net = events.durations.astype(np.float64)
-    inner = np.flatnonzero(parent >= 0)
-    np.subtract.at(net, parent[inner], events.durations[inner])
-    kernel, keys = _kernels(events, parent)
-    count = len(starts) - warmup
-    if count <= 0 or not np.any(run >= 0):
-        message = f"{quoted(path_text(path))} has no complete run of the model."
-        raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
-    if count * len(keys) > max(_SPARSE * len(kernel), _TABLE):
-        message = f"{quoted(path_text(path))} has {count:,} runs and {len(keys):,} kernels, of which few are in a run."
-        raise OnnxNbError(message, advice="Profile fewer runs: its tables would have no bound in its size.")
-    seconds, calls = np.zeros((count, len(keys))), np.zeros((count, len(keys)), np.int64)
-    inside = run >= 0
-    np.add.at(seconds, (run[inside], kernel[inside]), np.maximum(net[inside], 0) / 1e6)
-    np.add.at(calls, (run[inside], kernel[inside]), 1)
-    usual = np.median(seconds, axis=0)  # a run in which a kernel waited for other work is far from it
-    typical = int(np.argmin(np.abs(seconds - usual).sum(axis=1)))
-    members = np.flatnonzero(run == typical)
-    members = members[np.argsort(events.starts[members], kind="stable")]
-    begin = int(starts[typical + warmup])
-    columns = (kernel, events.starts, events.durations, events.threads)
-    spans = [
-        Span(number, (start - begin) / 1e6, micros / 1e6, thread)
-        for number, start, micros, thread in zip(*(column[members].tolist() for column in columns), strict=True)
-    ]
-    return Trace(
-        names=[key[1] for key in keys],
-        ops=[events.ops[first] for first in np.unique(kernel, return_index=True)[1].tolist()],
-        parents=[key[0] for key in keys],
-        details=_details(events, kernel, members, len(keys)),
-        seconds=seconds,
-        calls=calls,
-        run_seconds=np.asarray([length for _, length in events.runs]) / 1e6,
-        load_seconds=float("nan") if events.load is None else events.load / 1e6,
-        shown=typical,
-        spans=spans,
-        notes=tuple(notes),
-    )
-
-
-def _events(path: Path) -> _Events:
     try:
         check_file(path)
         data = path.read_bytes()
@@ -176,15 +107,61 @@ def _events(path: Path) -> _Events:
         message = f"{quoted(path_text(path))} has no node times."
         raise OnnxNbError(message, advice="Run the session before end_profiling().")
     _, *columns, names, ops, indexes, sources = map(list, zip(*kernels, strict=True))
-    threads, lengths, starts = np.asarray(columns, np.int64)
+    threads, durations, starts = np.asarray(columns, np.int64)
     names = [name.removesuffix(_KERNEL) for name in names]
+    durations = np.maximum(durations, 0)
     is_whole = isinstance(sources[0], dict) or data.rstrip().endswith(b"\n]")  # a line may be cut after a list of it
-    if not runs:
-        why = "" if is_whole else ": it is truncated"
+    why = "" if is_whole or runs else ": it is truncated"
+    run_starts, run_lengths = np.asarray(runs, np.int64).reshape(-1, 2).T
+    run = np.searchsorted(run_starts, starts, side="right") - 1
+    ends = np.append(run_starts + run_lengths, 0)  # the last one is for what began before all runs
+    run[starts > ends[run]] = -1
+    notes = []
+    outside = int(np.count_nonzero(run < 0))
+    if not is_whole:
+        notes.append(f"the file is truncated: it has {count_text(len(runs), 'complete run')}")
+    elif outside:
+        notes.append(f"{count_text(outside, 'kernel event')} outside of all runs left out")
+    run -= warmup
+    parent = _parents(names, ops, threads, starts, durations)
+    net = durations.astype(np.float64)
+    inner = np.flatnonzero(parent >= 0)
+    np.subtract.at(net, parent[inner], durations[inner])
+    kernel, keys = _kernels(names, indexes, starts, parent)
+    count = len(runs) - warmup
+    if count <= 0 or not np.any(run >= 0):
         message = f"{quoted(path_text(path))} has no complete run of the model{why}."
         raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
-    load = sum(loads) if loads else None
-    return _Events(names, ops, indexes, threads, starts, np.maximum(lengths, 0), sources, runs, load, is_whole)
+    if count * len(keys) > max(_SPARSE * len(kernel), _TABLE):
+        message = f"{quoted(path_text(path))} has {count:,} runs and {len(keys):,} kernels, of which few are in a run."
+        raise OnnxNbError(message, advice="Profile fewer runs: its tables would have no bound in its size.")
+    seconds, calls = np.zeros((count, len(keys))), np.zeros((count, len(keys)), np.int64)
+    inside = run >= 0
+    np.add.at(seconds, (run[inside], kernel[inside]), np.maximum(net[inside], 0) / 1e6)
+    np.add.at(calls, (run[inside], kernel[inside]), 1)
+    usual = np.median(seconds, axis=0)  # a run in which a kernel waited for other work is far from it
+    typical = int(np.argmin(np.abs(seconds - usual).sum(axis=1)))
+    members = np.flatnonzero(run == typical)
+    members = members[np.argsort(starts[members], kind="stable")]
+    begin, _ = runs[typical + warmup]
+    figures = (column[members].tolist() for column in (kernel, starts, durations, threads))
+    spans = [
+        Span(number, (start - begin) / 1e6, micros / 1e6, thread)
+        for number, start, micros, thread in zip(*figures, strict=True)
+    ]
+    return Trace(
+        names=[key[1] for key in keys],
+        ops=[ops[first] for first in np.unique(kernel, return_index=True)[1].tolist()],
+        parents=[key[0] for key in keys],
+        details=_details(sources, kernel, members, len(keys)),
+        seconds=seconds,
+        calls=calls,
+        run_seconds=run_lengths / 1e6,
+        load_seconds=sum(loads) / 1e6 if loads else float("nan"),
+        shown=typical,
+        spans=spans,
+        notes=tuple(notes),
+    )
 
 
 def _parsed(path: Path, data: bytes) -> list[tuple[Any, ...]]:
@@ -218,39 +195,40 @@ def _parsed(path: Path, data: bytes) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _parents(events: _Events) -> NDArray[np.int64]:
+def _parents(names: Sequence[str], ops: Sequence[str], threads: Longs, begins: Longs, durations: Longs) -> Longs:
     """Return for each event the event of the Loop, If or Scan that it is inside, or −1."""
-    starts, threads, lengths = events.starts.tolist(), events.threads.tolist(), events.durations.tolist()
-    owns = np.asarray([op in OWNERS for op in events.ops])
+    starts = begins.tolist()
+    owns = np.asarray([op in OWNERS for op in ops])
     parent = np.full(len(starts), -1, np.int64)
     if not owns.any():
         return parent
-    ends = events.starts + events.durations
     waiting: dict[int, list[int]] = {}
     doubtful = []
-    for event in np.lexsort((owns, ends)).tolist():
-        row = waiting.setdefault(threads[event], [])
+    for event in np.lexsort((owns, begins + durations)).tolist():
+        row = waiting.setdefault(int(threads[event]), [])
         if owns[event]:
             first = len(row)
             while first and starts[row[first - 1]] >= starts[event]:
                 first -= 1
             for inner in row[first:]:
                 parent[inner] = event
-                if not lengths[inner] and starts[inner] == starts[event]:
+                if not durations[inner] and starts[inner] == starts[event]:
                     doubtful.append(inner)  # it may have ended in the microsecond in which the owner began
             del row[first:]
         row.append(event)
     if doubtful:
-        places = Counter(zip(events.names, (parent >= 0).tolist(), strict=True))
-        unsure = Counter(events.names[event] for event in doubtful)
+        places = Counter(zip(names, (parent >= 0).tolist(), strict=True))
+        unsure = Counter(names[event] for event in doubtful)
         for event in doubtful:
-            name = events.names[event]
+            name = names[event]
             if places[name, False] > places[name, True] - unsure[name]:
                 parent[event] = -1
     return parent
 
 
-def _kernels(events: _Events, parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[tuple[int, str, int]]]:
+def _kernels(
+    names: Sequence[str], indexes: Sequence[int], starts: Longs, parent: Longs
+) -> tuple[Longs, list[tuple[int, str, int]]]:
     """Return the kernel of each event, and the parent, name and index of each kernel."""
     above = parent.tolist()
     depth = (parent >= 0).astype(np.int64)
@@ -258,21 +236,21 @@ def _kernels(events: _Events, parent: NDArray[np.int64]) -> tuple[NDArray[np.int
         depth, parent = depth + np.where(parent >= 0, depth[parent], 0), np.where(parent >= 0, parent[parent], -1)
     numbers: dict[tuple[int, str, int], int] = {}
     kernel = [-1] * len(above)
-    for event in np.lexsort((events.starts, depth)).tolist():
+    for event in np.lexsort((starts, depth)).tolist():
         owner = kernel[above[event]] if above[event] >= 0 else -1
-        key = owner, events.names[event], events.indexes[event]
+        key = owner, names[event], indexes[event]
         kernel[event] = numbers.setdefault(key, len(numbers))
     return np.asarray(kernel, np.int64), list(numbers)
 
 
-def _details(events: _Events, kernel: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> list[dict[str, Any]]:
+def _details(sources: Sequence[Any], kernel: Longs, rows: Longs, count: int) -> list[dict[str, Any]]:
     """Return the arguments of each kernel's event in the run that is shown, with the number of its threads."""
     table: list[dict[str, Any]] = [{}] * count
     before: dict[str, int] = {}
     absent = np.setdiff1d(np.arange(count), kernel[rows])
     firsts = np.unique(kernel, return_index=True)[1]
     for event in [*firsts[absent].tolist(), *rows.tolist()]:
-        source = events.sources[event]
+        source = sources[event]
         try:
             content = json.loads(source.rstrip().rstrip(b",")) if isinstance(source, bytes) else source
             details = content.get("args", {})

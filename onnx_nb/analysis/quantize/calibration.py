@@ -234,7 +234,6 @@ class Calibration(results.Table, results.Displayed):
         ]
 
     def _still(self) -> results.Still:
-        """Return the ranges as a table, the worst first, with the histogram of that one."""
         rows = [
             (
                 listed([entry.name, *others], str, 3),
@@ -377,7 +376,6 @@ def marked_histogram(capture: Capture, name: str) -> Histogram:
 def _ends(
     stats: Statistics, method: str, percentile: float, *, symmetric: bool, levels: int, bins: int
 ) -> tuple[float, float]:
-    """Return the ends of the range that a method finds."""
     least, most = float(stats.min), float(stats.max)
     low, high = least, most
     if isinstance(stats, Ranges) and method == "percentile":
@@ -429,7 +427,6 @@ def _percentiles(fine: Histogram, percentile: float, *, symmetric: bool) -> tupl
 
 
 def _share(histogram: Histogram, low: float, high: float) -> float:
-    """Return the share of values in a range."""
     below = np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
     return float(np.diff(np.interp([low, high], histogram.edges, below))[0])
 

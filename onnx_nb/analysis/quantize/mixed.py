@@ -281,7 +281,15 @@ class Mixer:
         graph = proto.graph
         self._add_weights(graph, self._sites.values(), self._regions.values())
         kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
-        switches = {site.output: [self._switch(site, kinds)] for site in self._sites.values()}
+        switches = {}
+        for site in self._sites.values():
+            back = copy.deepcopy(self._written[site.output])
+            rounding = [back]
+            if not site.is_weight:
+                rounding.insert(0, copy.deepcopy(self._written[back.input[0]]))
+                back.input[0] = rounding[0].output[0] = f"{site.output} rounded"
+            elem_type = kinds.get(back.input[1], TensorProto.FLOAT)
+            switches[site.output] = [_if(site.tensor, [site.output], [self._free_tensor(site)], rounding, elem_type)]
         choices = {}
         for name, region in self._regions.items():
             maker, outputs = copy.deepcopy(self._written[name]), [*region.free[-1].output]
@@ -295,16 +303,6 @@ class Mixer:
             graph.input.append(helper.make_tensor_value_info(flag_of(tensor), TensorProto.BOOL, []))
         _remove_unused(proto)
         return with_proto(self.candidate, proto, f"{self.candidate.name} with switches")
-
-    def _switch(self, site: _DequantizedTensor, kinds: Mapping[str, int]) -> NodeProto:
-        """Return an If in place of a DequantizeLinear, which rounds nothing where the tensor is in float."""
-        back = copy.deepcopy(self._written[site.output])
-        rounding = [back]
-        if not site.is_weight:
-            rounding.insert(0, copy.deepcopy(self._written[back.input[0]]))
-            back.input[0] = rounding[0].output[0] = f"{site.output} rounded"
-        elem_type = kinds.get(back.input[1], TensorProto.FLOAT)
-        return _if(site.tensor, [site.output], [self._free_tensor(site)], rounding, elem_type)
 
     def _free_tensor(self, site: _DequantizedTensor) -> NodeProto:
         """Return what makes a tensor that is not rounded: an activation that the quantizer left out, or nothing."""

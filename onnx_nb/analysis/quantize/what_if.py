@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
@@ -297,16 +298,14 @@ class Runs:
 
 def _outcome(pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Outcome:
     """Return the errors of outputs over all feeds, of the worst output each."""
-    squares: dict[str, list[float]] = {}
-    rows: dict[str, list[float]] = {}
+    squares = defaultdict[str, Floats](lambda: np.zeros(2))
+    rows = defaultdict[str, Floats](lambda: np.zeros(3))
     for right, actual in pairs:
         for name, array in right.items():
             if getattr(array, "dtype", np.dtype(object)).kind != "f" or not array.size:
                 continue
             reference, candidate = array.astype(np.float64), actual[name].astype(np.float64)
-            both = squares.setdefault(name, [0.0, 0.0])
-            both[0] += float(np.vdot(reference, reference))
-            both[1] += float(np.vdot(reference - candidate, reference - candidate))
+            squares[name] += [np.vdot(term, term) for term in (reference, reference - candidate)]
             axis = classes_axis(array)
             if axis is None or array.shape[axis] < 2:
                 continue
@@ -314,14 +313,12 @@ def _outcome(pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ou
             # not below 0 but for rounding
             apart = np.maximum((np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=axis), 0.0)
             same = reference.argmax(axis=axis) == candidate.argmax(axis=axis)
-            sums = rows.setdefault(name, [0.0, 0.0, 0])
-            for at, term in enumerate((apart.sum(), same.sum(), same.size)):
-                sums[at] += float(term)
-    noise = np.asarray([_ratio(*both) for both in squares.values()])
+            rows[name] += apart.sum(), same.sum(), same.size
+    noise = np.asarray([_ratio(*both.tolist()) for both in squares.values()])
     worst = float(noise.max(initial=0.0))
     sqnr = -10 * math.log10(worst) if worst else math.inf  # of infinite noise minus infinity
-    kl = max((sums[0] / sums[2] for sums in rows.values()), default=math.nan)
-    top1 = min((sums[1] / sums[2] for sums in rows.values()), default=math.nan)
+    kl = float(max((sums[0] / sums[2] for sums in rows.values()), default=math.nan))
+    top1 = float(min((sums[1] / sums[2] for sums in rows.values()), default=math.nan))
     return Outcome(sqnr, kl, top1, noise, sqnr)
 
 

@@ -45,9 +45,8 @@ def attention_probabilities(
     place = next((number for number in places if arrays[number] is not None), places[0])
     values, past, bias = (arrays[number] if number >= 0 else None for number in (place, past_place, bias_place))
     if values is None or (past is not None and past.dtype != values.dtype):
-        raise CaptureError(
-            f"{label} reads keys and values side by side, or a past of fewer bits: nothing can replace them."
-        )
+        what = "keys and values side by side, or a past of fewer bits"
+        raise CaptureError(f"{label} reads {what}: nothing can replace them.")
     divisor = options.get("num_heads", 0) + 2 * groups if place == 0 else groups
     width = width or values.shape[-1] // (divisor if values.ndim == 3 else 1)
     start = 0 if past is None else past.shape[-2]

@@ -35,7 +35,7 @@ from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.run.attention import attention_probabilities
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
-from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
+from onnx_nb.analysis.run.session import CAST_PREFIX, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
 from onnx_nb.analysis.run.value_recorder import (
     ABSENT,
@@ -272,9 +272,9 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         position = tuple(int(number) for number in numbers)
         if self.feeds == 1 and position:
             position = (0, *position)
-        for index, array in arrays.items():
-            if not position or index == position:
-                return unspilled(array)
+        array = arrays.get(position) if position else next(iter(arrays.values()), None)
+        if array is not None:
+            return unspilled(array)
         if not arrays and self._partial.records[value].dtype == ABSENT:
             return None
         if "map(" in (kind := self._partial.records[value].dtype):
@@ -336,7 +336,6 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         return self.statistics(name).histogram
 
     def _still(self) -> Still:
-        """Return a table of the values, those with NaN or ±Inf first."""
         rows = []
         for row in self.rows():
             odd = sum(row[key] or 0 for key in ("nan", "posinf", "neginf"))
@@ -490,7 +489,6 @@ def _names(graph: Graph, numbers: Iterable[int]) -> dict[str, int]:
 
 
 def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) -> list[int]:
-    """Return the values to record."""
     kinds = graph.value_kind
     there = (kinds == NODE_OUTPUT) | (kinds == BODY_INPUT) | (graph.value_subgraph == 0) & (kinds != DANGLING)
     is_opaque = np.arange(len(graph.subgraphs)) > 0
@@ -543,7 +541,13 @@ def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partia
         return job, lambda partial: partial
     numbers = {original: value for value, original in values.items()}
     keep = frozenset(numbers[v] for v in job.keep) if isinstance(job.keep, frozenset) else job.keep
-    nodes = original_nodes(graph, cast)
+    makers, cast_makers = (
+        {name: node for name, node in zip(g.value_names, g.producer.tolist(), strict=True) if 0 <= node < g.main_count}
+        for g in (graph, cast)
+    )
+    # an added cast belongs to the node that it serves
+    pairs = ((name.removeprefix(CAST_PREFIX), node) for name, node in cast_makers.items())
+    nodes = {node: makers[name] for name, node in pairs if name in makers}
     order = job.windows(reuse=False).runs
     position = {node: at for at, node in enumerate(order)}
 

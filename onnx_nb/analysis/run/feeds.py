@@ -393,10 +393,6 @@ def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int,
         return [_checked(f"element {i} of {what}", element, item, {}) for i, item in enumerate(value)]
     if which != "tensor_type":
         return value  # a map or a sparse tensor: onnxruntime checks it
-    return _checked_array(what, kind, value, sizes)
-
-
-def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> NDArray[Any]:
     dtype = numpy_dtype(kind.tensor_type.elem_type)
     target = type_text(kind)
     if not is_array(value):

@@ -310,7 +310,6 @@ class InputUse:
 
 
 def _allowed_values(types: Inference, name: str, shape: Shape) -> Interval | Values | None:
-    """Return the values that an input may have."""
     low, high = -math.inf, math.inf
     for use in _uses(types, types.graph.value(name)):
         domain = _asked(_valid, use, shape) if use.index in use.facts.feeds else None

@@ -39,7 +39,7 @@ from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run.random_feeds import REFUSAL, on_random_feeds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import onnxruntime
     from numpy.typing import NDArray
@@ -334,7 +334,6 @@ def _make_arena() -> None:
 
 @functools.cache
 def _nothing() -> onnxruntime.InferenceSession:
-    """Return a session with almost nothing to do."""
     return tiny([helper.make_node("Constant", [], ["y"], value_int=0)], {}, transient=True, shared_arena=True)
 
 
@@ -615,18 +614,6 @@ def with_explicit_casts(graph: Graph, values: Collection[int]) -> tuple[Graph, d
     original = {value: number[place] for value, place in pairs if place in number}
     # without those in functions with subgraphs, their nodes round one by one
     return (cast, original) if set(values) <= set(original.values()) else identity
-
-
-def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
-    """Return the original of each node of the main graph with casts; for an added cast, the node that it serves."""
-
-    def makers(of: Graph) -> Iterator[tuple[str, int]]:
-        pairs = zip(of.value_names, of.producer.tolist(), strict=True)
-        return ((name, node) for name, node in pairs if 0 <= node < of.main_count)
-
-    maker = dict(makers(graph))
-    pairs = ((name.removeprefix(CAST_PREFIX), node) for name, node in makers(cast))
-    return {node: maker[name] for name, node in pairs if name in maker}
 
 
 def _without_weights(model: Model) -> Model:

@@ -206,8 +206,6 @@ class _Stopped(Exception):  # noqa: N818 (not an error)
 
 
 class _ValueRecorder(Sink):
-    """The sink of one feed."""
-
     def __init__(
         self, job: Job, windows: Windows, store: Store, pool: concurrent.futures.Executor, report: Report | None
     ) -> None:
@@ -427,12 +425,10 @@ def _cached(token: str, payload: bytes) -> tuple[Job, Windows]:
 def run_in_turn(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
     """Run feeds one after another in this process."""
     windows: Windows | None = None
-    feed, number = next(feeds, None), 0
-    while feed is not None:
-        following = next(feeds, None)
+    pairs: Iterator[tuple[Any, Any]] = itertools.pairwise(itertools.chain(feeds, [None]))
+    for number, (feed, following) in enumerate(pairs):
         windows = windows or job.windows(reuse=following is not None)
         yield run_feed(job, windows, feed, store, functools.partial(_report, job, work, number))
-        feed, number = following, number + 1
     work.finished()
 
 

@@ -206,7 +206,6 @@ class Windows:
         return scope
 
     def _window_end(self, order: _ExecutionOrder, start: int, state: _RunState) -> int:
-        """Return the end of the window that begins at ``start``."""
         if self._single:
             return start + 1
         if (known_end := self._ends.get((order.subgraph, start))) is not None:
@@ -216,10 +215,14 @@ class Windows:
         fitting = int(budget / state.typical) if state.typical else WINDOW_NODES
         limit = min(start + max(1, min(2 * state.nodes, fitting, WINDOW_NODES)), len(order.nodes))
         must_estimate = state.largest > _MODEST or budget < _MODEST
+        graph = self.graph
         stop, nbytes = start, 0
         while stop < limit:
             node = order.nodes[stop]
-            if self._starts_window(node) and (stop > start or node in self._opened):
+            # subgraphs that run again read live values too; if there are Scans, the ranks of those must be known
+            may_split = stop > start and self._maker.has_scans
+            has_bodies = may_split and (graph.outer_values(node).size or graph.bodies(node) or graph.called(node))
+            if node in self._opened or has_bodies:
                 stop = max(stop, start + 1)
                 break
             if must_estimate:
@@ -231,14 +234,6 @@ class Windows:
         if order.subgraph:
             self._ends[order.subgraph, start] = stop
         return stop
-
-    def _starts_window(self, node: int) -> bool:
-        """Return whether all values that a node reads must come from other windows."""
-        if node in self._opened:  # its subgraphs read them too
-            return True
-        # if there are Scans, the ranks of the values that a node with subgraphs reads must be known
-        graph = self.graph
-        return self._maker.has_scans and bool(graph.outer_values(node).size or graph.bodies(node) or graph.called(node))
 
     def _run_window(
         self, order: _ExecutionOrder, start: int, stop: int, scope: Mapping[int, Value | None]
@@ -426,8 +421,6 @@ def can_look_inside(graph: Graph, node: int) -> bool:
 
 
 class _WindowSession(NamedTuple):
-    """The session of consecutive nodes."""
-
     name: str
     session: onnxruntime.InferenceSession
     inputs: Mapping[int, TypeProto | None]
@@ -438,8 +431,6 @@ class _WindowSession(NamedTuple):
 
 
 class _SessionMaker:
-    """Creates the sessions of one graph's windows."""
-
     def __init__(self, graph: Graph, values: frozenset[int]) -> None:
         self.graph = graph
         self._values = values
@@ -576,7 +567,6 @@ class _ExecutionOrder(NamedTuple):
 
 
 def _execution_order(graph: Graph, subgraph: int, values: Collection[int], owners: Collection[int]) -> _ExecutionOrder:
-    """Return the nodes of a subgraph that run, in order."""
     place = graph.subgraphs[subgraph]
     outputs = frozenset(v for v in place.outputs.tolist() if v >= 0) if subgraph else frozenset()
     nodes = graph.subgraph_order(subgraph).tolist()
@@ -585,22 +575,16 @@ def _execution_order(graph: Graph, subgraph: int, values: Collection[int], owner
     makers = {int(graph.producer[v]) for v in outputs.union(v for v in values if graph.value_subgraph[v] == subgraph)}
     # opened nodes read what their subgraphs read
     makers.update(node for node in owners if place.start <= node < place.stop)
-    ancestors = _ancestors(graph, makers, reads)
+    ancestors = makers & reads.keys()
+    waiting = list(ancestors) if len(ancestors) < len(reads) else []
+    while waiting:
+        sources = {int(graph.producer[v]) for v in reads[waiting.pop()]} & reads.keys() - ancestors
+        ancestors |= sources
+        waiting += sources
     nodes = _constants_late(graph, [node for node in nodes if node in ancestors], reads)
     last_reader = {value: position for position, node in enumerate(nodes) for value in reads[node]}
     last_reader.update(dict.fromkeys(outputs, len(nodes)))
     return _ExecutionOrder(subgraph, nodes, {node: reads[node] for node in nodes}, makes, last_reader)
-
-
-def _ancestors(graph: Graph, makers: set[int], reads: Mapping[int, Sequence[int]]) -> set[int]:
-    """Return some nodes, and the nodes of the same subgraph that they depend on."""
-    nodes = makers & reads.keys()
-    waiting = list(nodes) if len(nodes) < len(reads) else []
-    while waiting:
-        sources = {int(graph.producer[v]) for v in reads[waiting.pop()]} & reads.keys() - nodes
-        nodes |= sources
-        waiting += sources
-    return nodes
 
 
 def _constants_late(graph: Graph, nodes: list[int], reads: Mapping[int, Sequence[int]]) -> list[int]:
