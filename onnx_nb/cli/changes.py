@@ -99,8 +99,7 @@ def _looks(
     """Yield what verbs make of a model and its former version, which is written into a folder."""
     now = str(root / path)
     if not Path(now).resolve().is_relative_to(root.resolve()):
-        message = "it is a link that leads out of the repository."
-        raise OnnxNbError(message, advice="Commit the model itself.")
+        raise OnnxNbError("it is a link that leads out of the repository.", advice="Commit the model itself.")
     if what == "added":
         yield "summary", VERBS["summary"].build(model=now, page=page).run()
     if audit and what != "removed":

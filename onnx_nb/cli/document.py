@@ -94,8 +94,7 @@ def for_markdown(blocks: Iterable[Block]) -> str:
     parts = []
     for block in blocks:
         if isinstance(block, Text):
-            mark = {"title": "### ", "good": "✅ ", "bad": "❌ "}.get(block.look, "")
-            parts.append(mark + _escaped(block.text))
+            parts.append({"title": "### ", "good": "✅ ", "bad": "❌ "}.get(block.look, "") + _escaped(block.text))
         elif block.rows:
             lines = [f"**{block.title}**\n"] if block.title else []
             lines.append(_row(block.heads))

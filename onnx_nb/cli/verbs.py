@@ -71,8 +71,7 @@ def _verb(*params: click.Parameter, result: str = "", title: str = "") -> Callab
     """Register a function as a verb: its docstring is the help, and it gets the options that a line has."""
 
     def register(write: Callable[..., Source]) -> Verb:
-        verb = VERBS[write.__name__] = Verb(write, params, result, title)
-        return verb
+        return VERBS.setdefault(write.__name__, Verb(write, params, result, title))
 
     return register
 

@@ -508,8 +508,7 @@ class _Drawing:
                 dot.subgraph(cluster)
             else:
                 inner = str(box)
-                draw = {"node": self._draw_node, "scope": self._draw_closed_scope}.get(box.kind, self._draw_pill)
-                draw(dot, box)
+                {"node": self._draw_node, "scope": self._draw_closed_scope}.get(box.kind, self._draw_pill)(dot, box)
                 self._draw_names(dot, self._stubs.get(box, {}))
             first = first or inner
         if not first:

@@ -21,6 +21,8 @@ from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets._hosts import running_shell
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.result import Profile
@@ -201,19 +203,24 @@ def reference_of(model: Model) -> Model | None:
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.generate.compare_decoding import DecodingComparison
 
-    pairs = [value.models for value in variables().values() if isinstance(value, Comparison | DecodingComparison)]
-    matches = [pair for pair in pairs if pair and (pair[1] is model or (model.path and pair[1].path == model.path))]
-    return matches[-1][0] if matches else None
+    return next((c.models[0] for c in _comparisons(model, (1,), Comparison, DecodingComparison)), None)
+
+
+def _comparisons(model: Model, sides: tuple[int, ...], *kinds: type[Any]) -> Iterator[Any]:
+    """Yield the comparisons in cells of which a model is one of some sides, the latest first."""
+    for value in reversed(variables().values()):
+        models = [value.models[side] for side in sides] if isinstance(value, kinds) and value.models else []
+        if any(one is model or (one.path and one.path == model.path) for one in models):
+            yield value
 
 
 def _compared_with(model: Model) -> Comparison:
     """Return the latest comparison in a cell of which a model is a side."""
     from onnx_nb.analysis.compare.comparison import Comparison
 
-    comparisons = [value for value in variables().values() if isinstance(value, Comparison) and value.models]
-    for comparison in reversed(comparisons):
-        if any(side is model or (side.path and side.path == model.path) for side in comparison.models or ()):
-            return comparison
+    comparison: Comparison | None = next(_comparisons(model, (0, 1), Comparison), None)
+    if comparison is not None:
+        return comparison
     advice = "Run onnx_nb.compare(reference, this model) or onnx_nb.compare_torch in a cell; then press Error again."
     raise OnnxNbError("this model has not been compared with another one yet.", advice=advice)
 

@@ -43,7 +43,9 @@ def output_error(captured: Any, node: onnx.NodeProto, probabilities: NDArray[Any
     width = output.shape[-1] // probabilities.shape[1]
     values = values[..., -groups * width :].reshape(*values.shape[:2], groups, width).swapaxes(1, 2)
     past = node.input[4 if node.op_type == "GroupQueryAttention" else 5]
-    used = probabilities.any(axis=(0, 1, 2))[:, None]  # behind the tokens a window holds memory that nobody has written
+    used = np.asarray(probabilities.any(axis=(0, 1, 2)))[
+        :, None
+    ]  # behind the tokens a window holds memory that nobody has written
     values = np.where(used, np.concatenate([captured[past], values], axis=2), 0)
     heads = probabilities @ np.repeat(values, probabilities.shape[1] // groups, axis=1)
     return distance(heads.swapaxes(1, 2).reshape(output.shape), output)
@@ -53,7 +55,8 @@ def attention_errors(package: Any, checkpoint: Any) -> tuple[int, float, float]:
     """Return the count of attentions, and the errors against the outputs and against transformers."""
     graph, decoding = Graph.of(package), onnx_nb.decode(package, PROMPT, 6, stop=())
     nodes = [node for node in graph.order.tolist() if graph.op_type(node) in ATTENTIONS]
-    module = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, attn_implementation="eager").float().eval()
+    module: Any = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, attn_implementation="eager")
+    module = module.float().eval()
     with torch.no_grad():
         expected = module(torch.tensor([PROMPT]), output_attentions=True).attentions
     errors, others = [0.0], [0.0]

@@ -174,8 +174,7 @@ class Pass:
         delta = candidate - reference
         if self._exact_integers:
             # the exact differences, where these are not huge
-            exact = (other - one).view(np.int64)
-            np.copyto(delta, exact, where=np.abs(delta) < 2.0**62, casting="unsafe")
+            np.copyto(delta, (other - one).view(np.int64), where=np.abs(delta) < 2.0**62, casting="unsafe")
         absolute: Floats = np.abs(delta)
         largest = absolute.max().item()
         if math.isfinite(largest):
@@ -361,8 +360,7 @@ def coarser(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[int, int] | None:
 
 def spread(values: NDArray[Any], count: int) -> NDArray[Any]:
     """Return at most ``count`` evenly spaced rows."""
-    places = np.linspace(0, len(values) - 1, min(len(values), count)).astype(np.intp)
-    return np.asarray(values[places])
+    return np.asarray(values[np.linspace(0, len(values) - 1, min(len(values), count)).astype(np.intp)])
 
 
 def as_floats(values: NDArray[Any]) -> Floats:

@@ -251,8 +251,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         """
         if self.has_isolated:
             scores = self.scores("isolated")
-            finite = scores[np.isfinite(scores)]
-            bar = max(OUTLIER_FACTOR, math.sqrt(finite.max(initial=0.0)))
+            bar = max(OUTLIER_FACTOR, math.sqrt(scores[np.isfinite(scores)].max(initial=0.0)))
             places = np.flatnonzero(scores >= bar)
             return self.points[places[0]] if len(places) else self._first_of_unusual_kind()
         before = 0.0

@@ -437,8 +437,7 @@ class _Pairing:
             self.pairs.misfits[option] = "one side has strings, the other numbers"
             return
         outputs, settings = self._plan.outputs, self._plan.settings
-        is_output = option.reference in outputs[0] or option.candidate in outputs[1]
-        axis = classes_axis(reference) if is_output else None
+        axis = classes_axis(reference) if option.reference in outputs[0] or option.candidate in outputs[1] else None
         nbytes = reference.nbytes + candidate.nbytes
         are_permanent = {(0, option.reference), (1, option.candidate)} <= self._permanent
         if nbytes <= self._unread and not option.scale[0] and are_permanent:

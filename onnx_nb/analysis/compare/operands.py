@@ -138,8 +138,7 @@ def _of_blocks(graph: Graph, node: int, place: int) -> Operand | None:
 def _unpacked(blocks: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     """Return the integers of some bits that bytes hold, the lowest bits first, along the last axis."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    spread = blocks[..., None] >> shifts & np.uint8((1 << bits) - 1)
-    return spread.reshape(*blocks.shape[:-1], -1)
+    return (blocks[..., None] >> shifts & np.uint8((1 << bits) - 1)).reshape(*blocks.shape[:-1], -1)
 
 
 def input_of(graph: Graph, node: int, place: int) -> int:

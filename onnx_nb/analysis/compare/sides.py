@@ -102,8 +102,7 @@ class Running:
             arrays = _run_at_once(self.graph, fed(self.graph.model, feed.inputs), values)
             if not arrays and values:  # a run in windows names the node that fails
                 names = {value: self.graph.value_names[value] for value in values}
-                inputs = dict(feed.inputs)
-                recording = capture(self.graph.model, inputs, tensors=names.values(), keep=names.values())
+                recording = capture(self.graph.model, dict(feed.inputs), tensors=names.values(), keep=names.values())
                 arrays = {value: recording[name] for value, name in names.items() if name in recording.array_names}
             self._arrays = feed, values, arrays
         return self._arrays[2]

@@ -618,8 +618,7 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
         return graph.update
     flow, types = Flow.of(graph.plain), graph.declared
     # small integers may determine shapes, so their producers are walked even if their types are declared
-    is_enough = np.asarray([kind.is_complete and not is_integer(kind) for kind in types.table.known])
-    complete = is_enough[types.of_value]
+    complete = np.asarray([kind.is_complete and not is_integer(kind) for kind in types.table.known])[types.of_value]
     nodes = set[int]()
     waiting = [flow.producer[value] for value in values if not complete[value]]
     while waiting:

@@ -338,8 +338,7 @@ def contrib_shape(case: Case) -> Dims | None:
     """Return the shape of an operator's first output; None if it is unknown."""
     op, node = plain_text(case.node.op_type), case.node
     op = operators.facts(op, case.domain).like.rpartition(".")[2] or op
-    shapes = [kind.shape if kind is not None else None for kind in case.inputs] + [None] * 3
-    first, second, third = shapes[:3]
+    first, second, third = ([kind.shape if kind is not None else None for kind in case.inputs] + [None] * 3)[:3]
     if first is None:
         return None
     if op == "MatMul":

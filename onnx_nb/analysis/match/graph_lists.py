@@ -39,8 +39,7 @@ Attributes = dict[str, tuple[Hashable, onnx.AttributeProto]]
 
 def commutative(graph: Graph) -> NDArray[np.bool_]:
     """Return for each node whether its inputs may be in any order."""
-    by_operator = [op in COMMUTATIVE and not domain for op, domain in graph.operators]
-    return np.asarray(by_operator, bool)[graph.op_index]
+    return np.asarray([op in COMMUTATIVE and not domain for op, domain in graph.operators], bool)[graph.op_index]
 
 
 # --- attributes -----------------------------------------------------------------------------------------------------

@@ -113,8 +113,7 @@ class _Matcher:
         a, b = self.sides
         if a.value[v] < 0 and b.value[w] < 0 and v not in self._excluded[1]:
             a.value[v], b.value[w] = w, v
-            has_name = how != MAPPING and a.value_names[v] == b.value_names[w]
-            self.value_how[v] = NAME if has_name else how
+            self.value_how[v] = NAME if how != MAPPING and a.value_names[v] == b.value_names[w] else how
 
     # --- the mapping ---
 
@@ -249,8 +248,7 @@ class _Matcher:
             for side, nodes in zip(self.sides, left, strict=True):
                 reads = ((n, v, key(side, v)) for n in nodes if side.node[n] < 0 for v in side.weights(n))
                 keys.append({(n, v): (side.op[n], content) for n, v, content in reads if content is not None})
-            pairs = ((n, m) for (n, _), (m, _) in _equal_keys(*keys, single=True))
-            has_new |= self._pair_all(pairs, WEIGHTS)
+            has_new |= self._pair_all(((n, m) for (n, _), (m, _) in _equal_keys(*keys, single=True)), WEIGHTS)
         return has_new
 
     def _by_structure(self, left: _Left) -> bool:
@@ -321,8 +319,7 @@ class _Matcher:
                         if there[reader] < 0:
                             reads.append(_code(_OUTPUT, classes.get(reader, 0), slot, place))
                         else:
-                            anchor = reader if at == 0 else there[reader]
-                            reads.append(_code(_MATCH, anchor, slot, place))
+                            reads.append(_code(_MATCH, there[reader] if at else reader, slot, place))
                 reads.sort()
                 types = side.weight_types(node)
                 classes[node] = number[side.op[node], side.attributes[node], len(types), *types, *reads]
@@ -370,8 +367,7 @@ class _Matcher:
         ends = self._ends
         for value in side.outputs[node]:
             if value in ends[at]:
-                number = ends[at][value]
-                votes.update({other.producer[w] for w, there in ends[1 - at].items() if there == number})
+                votes.update({other.producer[w] for w, there in ends[1 - at].items() if there == ends[at][value]})
         return votes
 
     def _by_order(self, left: _Left) -> bool:

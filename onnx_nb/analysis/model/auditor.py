@@ -316,8 +316,7 @@ class Auditor:
                 message += f"{name}, at {previous[0]} to {previous[1]} and {start} to {stop}."
                 advice = "One of them has values that are not its own, unless that was meant: export the model again."
                 # A tensor inside another may be intended; a partial overlap never is.
-                severity = "warning" if stop <= previous[1] else "error"
-                self._report(severity, "overlap", [other, use], message, advice)
+                self._report("warning" if stop <= previous[1] else "error", "overlap", [other, use], message, advice)
                 use.overlaps.append(other.place.label)
                 other.overlaps.append(use.place.label)
             if previous is None or stop > previous[1]:

@@ -112,8 +112,7 @@ def write_model(
         if storage.reads(file_path) and not replace:
             message = f"{quoted(str(file_path))} cannot be replaced: {label} is read from it."
             raise ModelFileError(message, advice="Save under another name.")
-    total = inner_bytes + sum(weight.extent.nbytes for weight in outside.values())
-    with together(progress, total) as files:
+    with together(progress, inner_bytes + sum(weight.extent.nbytes for weight in outside.values())) as files:
         for name, weights in contents.items():
             checksum = layout is not None and layout.checksums
             parts: list[wire.Part] = []

@@ -123,8 +123,7 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
             return factors[0], factors[1], 1.0, 0.0
         ratios = np.log(np.maximum(medians[1], _CLOCK_TICK) / np.maximum(medians[0], _CLOCK_TICK))
         drift = float(np.median(ratios))
-        spread = _TO_DEVIATION * float(np.median(np.abs(ratios - drift)))
-        return factors[0], factors[1], math.exp(drift), spread
+        return factors[0], factors[1], math.exp(drift), _TO_DEVIATION * float(np.median(np.abs(ratios - drift)))
 
     @property
     def message(self) -> str:

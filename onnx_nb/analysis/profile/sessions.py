@@ -81,8 +81,7 @@ def optimized_session(
     """
     with working_folder() as folder:
         path = folder / "optimized.onnx"
-        nbytes = sum(declared_bytes(tensor) for tensor in model.proto.graph.initializer)
-        if not is_given or nbytes > _INLINE_LIMIT:
+        if not is_given or sum(map(declared_bytes, model.proto.graph.initializer)) > _INLINE_LIMIT:
             set_entry(options, "session.optimized_model_external_initializers_file_name", "weights")
         if os.name == "posix":  # what the weights hold is not asked for, and writing it takes longer than optimizing
             (folder / "weights").symlink_to(os.devnull)

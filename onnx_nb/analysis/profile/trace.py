@@ -238,8 +238,7 @@ def _kernels(
     kernel = [-1] * len(above)
     for event in np.lexsort((starts, depth)).tolist():
         owner = kernel[above[event]] if above[event] >= 0 else -1
-        key = owner, names[event], indexes[event]
-        kernel[event] = numbers.setdefault(key, len(numbers))
+        kernel[event] = numbers.setdefault((owner, names[event], indexes[event]), len(numbers))
     return np.asarray(kernel, np.int64), list(numbers)
 
 

@@ -638,5 +638,4 @@ class Candidates:
 
 def main_tensors(graph: Graph) -> dict[str, int]:
     """Return the values of the main graph by name."""
-    names = graph.value_names
-    return {names[value]: value for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}
+    return {graph.value_names[value]: value for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}

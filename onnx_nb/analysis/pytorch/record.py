@@ -397,8 +397,9 @@ def intercept(
         return call(function, args, kwargs or {})
 
     base, method = (TorchDispatchMode, "__torch_dispatch__") if aten else (TorchFunctionMode, "__torch_function__")
-    mode: contextlib.AbstractContextManager[Any]
-    mode = type("Intercept", (base,), {method: run, "supports_higher_order_operators": True})()
+    mode: contextlib.AbstractContextManager[Any] = type(
+        "Intercept", (base,), {method: run, "supports_higher_order_operators": True}
+    )()
     return mode
 
 

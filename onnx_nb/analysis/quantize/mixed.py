@@ -251,8 +251,7 @@ class Mixer:
         free |= {name + _WIDE: name for region in regions for name in region.weights}
         bounds = {name for node in self._restored.values() for name in node.input[1:]}
         free |= {name: name for name in bounds if name in self.reference.initializers}
-        there = {tensor.name for tensor in graph.initializer}
-        for name in free.keys() - there:
+        for name in free.keys() - {tensor.name for tensor in graph.initializer}:
             graph.initializer.append(numpy_helper.from_array(self.reference.tensor(free[name]), name))
 
     def _between_types(
@@ -295,8 +294,7 @@ class Mixer:
             maker, outputs = copy.deepcopy(self._written[name]), [*region.free[-1].output]
             maker.output[:] = [f"{end} rounded" if end in region.narrow else end for end in maker.output]
             casts = [_cast(f"{end} rounded", end + _WIDE, region.elem_type) for end in region.narrow]
-            free = copy.deepcopy(region.free)
-            choices[name] = [_if(region.key, outputs, free, [maker, *casts], region.elem_type)]
+            choices[name] = [_if(region.key, outputs, copy.deepcopy(region.free), [maker, *casts], region.elem_type)]
         switches |= self._between_types(self._regions, choices)
         _replace(graph, switches)
         for tensor in self.touched_by:

@@ -6,6 +6,7 @@ output is the probability of that key. Rotary embedding, window, mask, soft cap,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -14,11 +15,14 @@ from numpy.typing import NDArray
 from onnx import ModelProto, ValueInfoProto, helper
 
 from onnx_nb.analysis.errors import CaptureError
+from onnx_nb.analysis.formatting import bytes_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.tensors import attributes
 from onnx_nb.analysis.run.session import create, run_session
 
+LIMIT: Final = 1 << 30
+"""Maximum bytes of probabilities."""
 ATTENTIONS: Final = {
     "Attention": ((2,), 5, -1),
     "GroupQueryAttention": ((2, 0), 4, -1),
@@ -68,6 +72,9 @@ def attention_probabilities(
         if output.ndim == 3:
             output = output.reshape(*output.shape[:2], -1, width).swapaxes(1, 2)
         parts.append(output[:, heads][:, :, queries, : keys - begin].astype(np.float32))
+        if (nbytes := 4 * keys * math.prod(parts[0].shape[:3])) > LIMIT:
+            message = f"the probabilities of {label} take {bytes_text(nbytes)}."
+            raise CaptureError(message, advice="Name some heads and queries, such as heads=[0], queries=[-1].")
     return np.concatenate(parts, axis=-1)
 
 

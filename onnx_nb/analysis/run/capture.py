@@ -327,8 +327,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
         value = self._value(name)
         stats = Statistics.of(self.model.tensor(name)) if value < 0 else self._partial.records[value].settled()
         if stats is None:
-            kind = self._partial.records[value].dtype
-            raise CaptureError(f"{quoted(name)} is a {kind}: it has no statistics.")
+            raise CaptureError(f"{quoted(name)} is a {self._partial.records[value].dtype}: it has no statistics.")
         return stats
 
     def histogram(self, name: str) -> Histogram:

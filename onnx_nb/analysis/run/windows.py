@@ -509,8 +509,7 @@ class _SessionMaker:
                 proto.graph.node.append(graph.node(int(graph.producer[value])))
         proto.graph.node.extend(graph.node(node) for node in nodes)
         if self._calls:
-            calls = called_by(map(graph.node, nodes), self._calls)
-            proto.functions.extend(graph.functions[key] for key in calls)
+            proto.functions.extend(graph.functions[key] for key in called_by(map(graph.node, nodes), self._calls))
         outputs = [v for v in products if v in self._values or self.is_needed_after(order, stop, v)] or products[:1]
         for value in outputs:
             proto.graph.output.add(name=names[value])

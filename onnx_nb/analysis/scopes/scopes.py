@@ -368,8 +368,7 @@ class Tree(_ScopeColumns):
         for item in items:
             call = calls[level[item]]
             if call > 1:
-                copies_of_call = copies.setdefault(call, {})
-                self.of_item[item] = self._copied(int(self.of_item[item]), scope, call, copies_of_call)
+                self.of_item[item] = self._copied(int(self.of_item[item]), scope, call, copies.setdefault(call, {}))
         return len(calls) > 1
 
     def _copied(self, scope: int, top: int, call: int, copies: dict[int, int]) -> int:

@@ -85,8 +85,7 @@ def rule(rules: list[Rule], name: str, *ops: str, since: int = 0) -> Callable[[A
     """Register a function as a rule; the first line of its docstring describes the rule."""
 
     def register(apply: Apply) -> Apply:
-        does = (apply.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        rules.append(Rule(name, does, apply, ops, since))
+        rules.append(Rule(name, (apply.__doc__ or "").strip().split("\n")[0].rstrip("."), apply, ops, since))
         return apply
 
     return register

@@ -178,8 +178,7 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
         # perhaps only the nodes before one of them fail
         parts = [_seen(model, [value])[0] for value in values] if len(values) > 1 else []
         return {value: kind for kinds in parts for value, kind in kinds.items()}, error.message
-    kind_ = (ValueType.of(type_of_result(arrays[name])) for name in names)
-    return dict(zip(values, kind_, strict=True)), ""
+    return {value: ValueType.of(type_of_result(arrays[name])) for value, name in zip(values, names, strict=True)}, ""
 
 
 def type_of_result(result: Any) -> TypeProto:

@@ -63,10 +63,7 @@ def columns(model: ModelLike) -> Columns:
 def _columns(graph: Graph, tree: Scopes) -> Columns:
     table = StringTable()
     pairs = np.asarray([pair for _, *pair in yields(graph)], np.int32).reshape(-1, 2)
-    arrays: dict[str, NDArray[Any]] = {
-        **_operator_columns(graph, table),
-        **_node_columns(graph, tree, table),
-    }
+    arrays: dict[str, NDArray[Any]] = {**_operator_columns(graph, table), **_node_columns(graph, tree, table)}
     flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
     flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
     flags[graph.structural_problems.values] |= FAULTY_VALUE

@@ -124,8 +124,8 @@ def test_those_of_the_standard_are_what_its_reference_returns(rank: int, options
         inputs += ["", "past_k", "past_v"]
     model = model_of("Attention", feeds, inputs, outputs=4 if past else 1, **options)
     reference = model_of("Attention", feeds, inputs, outputs=4, qk_matmul_output_mode=3, **options)
-    expected = ReferenceEvaluator(reference).run(None, feeds)[3]
-    np.testing.assert_allclose(kept(model, feeds).attention("node"), expected, rtol=1e-4, atol=1e-6)
+    results: Any = ReferenceEvaluator(reference).run(None, feeds)
+    np.testing.assert_allclose(kept(model, feeds).attention("node"), results[3], rtol=1e-4, atol=1e-6)
 
 
 def test_that_of_many_heads_is_what_torch_returns() -> None:
@@ -159,7 +159,7 @@ def test_that_of_many_heads_is_what_torch_returns() -> None:
     packed = {"qkv": np.stack(heads, 3)}
     graph = Graph.of(load(model_of("MultiHeadAttention", packed, ["qkv"], domain=MS, num_heads=4)))
     with pytest.raises(CaptureError, match="side by side"):  # no kernel of a CPU reads them
-        attention_probabilities(graph, 0, [packed["qkv"]], None, None)
+        attention_probabilities(graph, 0, [packed["qkv"]], slice(None), slice(None))
 
 
 @pytest.mark.parametrize("past", [0, 6])
@@ -204,9 +204,9 @@ def test_experts_are_those_of_most_weight() -> None:
     weights, best = torch.tensor(feeds["router"]).softmax(-1).topk(2)
     np.testing.assert_array_equal(experts, best.numpy())
     # the kernel chooses them, too: its output is that of these experts
-    weights = (weights / weights.sum(-1, keepdim=True)).numpy()
+    shares = (weights / weights.sum(-1, keepdim=True)).numpy()
     hidden = np.maximum(np.einsum("td,tkhd->tkh", feeds["x"], feeds["up"][experts]), 0)
-    output = np.einsum("tkh,tkdh,tk->td", hidden, feeds["down"][experts], weights)
+    output = np.einsum("tkh,tkdh,tk->td", hidden, feeds["down"][experts], shares)
     np.testing.assert_allclose(captured["out0"], output, rtol=1e-4, atol=1e-4)
     with pytest.raises(CaptureError, match="sends no tokens to experts"):
         kept(model_of("MatMul", {"a": array(2, 2)}, ["a", "a"]), {"a": array(2, 2)}).experts("node")
