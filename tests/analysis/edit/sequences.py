@@ -130,8 +130,8 @@ def check(number: int, folder: Path, length: int = 8) -> Counter[str]:
     )
     for step in e.verify().steps:
         counts[step.proof] += 1
-        # what is put in by hand may not run; what is the same by design must, where onnxruntime has the operator: it runs
-        # a Relu of integers at opset 18 alone, where that is a function
+        # what is put in by hand may not run; what is the same by design must, if onnxruntime has the operator: a Relu
+        # of integers runs at opset 18 alone, as a function
         is_known = "NOT_IMPLEMENTED" in step.reason
         assert step.proof != "wrong" or not step._outcome.is_same or is_known, f"{number}: {step}\n{code}"
     onnx_nb.load(e.save(folder / "edited.onnx", check=False)).to_proto()
