@@ -36,8 +36,7 @@ class CountedWork:
     def reached(self, count: float, what: str) -> None:
         """Report that ``count`` of the total are done."""
         if self.progress is not None:
-            share = 1 - 0.5**count if self._total is None else min(count / max(self._total, 1), 1.0)
-            self.progress(share, what)
+            self.progress(1 - 0.5**count if self._total is None else min(count / max(self._total, 1), 1.0), what)
 
     def add(self, nbytes: int, what: str) -> None:
         """Count further bytes, and report them from time to time."""

@@ -382,9 +382,11 @@ class _Freeing:
                 parts = [array] * count if layout == SHARED else _parts(array, layout, count)
                 scale = max(map(largest, singles))
                 if not all(_is_near(one, part, scale) for one, part in zip(singles, parts, strict=True)):
-                    message = f"{self.name} of {label_of(self.model)} cannot be freed: samples change each other in"
-                    advice = "A node takes a scale, a sum or a maximum over the batch."
-                    raise EditError(f"{message} {quoted(key)}.", advice=advice)
+                    is_same = all(one.shape == part.shape for one, part in zip(singles, parts, strict=True))
+                    why = "samples change each other in" if is_same else "values decide the size of"
+                    message = f"{self.name} of {label_of(self.model)} cannot be freed: {why} {quoted(key)}."
+                    advice = "A node takes a scale, a sum or a maximum over the batch, or selects by values."
+                    raise EditError(message, advice=advice)
         return unproved
 
 

@@ -126,8 +126,7 @@ def feeds_text(model: ModelLike, shapes: Mapping[str, Any] | None = None) -> str
 
 def _fed(graph: Graph) -> dict[str, TypeProto]:
     """Return the type of each input that has no weight."""
-    weights = graph.model.initializers
-    return {name: kind for name, kind in input_types(graph.model).items() if name not in weights}
+    return {name: kind for name, kind in input_types(graph.model).items() if name not in graph.model.initializers}
 
 
 def _input_shapes(

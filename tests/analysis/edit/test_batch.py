@@ -147,6 +147,13 @@ def test_a_batch_that_cannot_be_freed_is_refused_with_the_node(name: str) -> Non
     assert not e.steps
 
 
+def test_values_that_decide_a_size_are_the_reason() -> None:
+    e = onnx_nb.edit(parsed("g (float[1,4] x) => (int64[2,n] y) { y = NonZero(x) }"))
+    with pytest.raises(onnx_nb.EditError, match=r"cannot be freed: values decide the size of 'y'.*selects by values"):
+        e.free()
+    assert not e.steps
+
+
 def test_other_inputs_and_wrong_axes() -> None:
     model = parsed("g (float[1,3] x, float[3] w) => (float[1,3] y) { y = Mul(x, w) }")
     e = onnx_nb.edit(model).free("n")
