@@ -109,8 +109,7 @@ def _complete(shell: InteractiveShell, event: Any) -> list[str]:
     for item in items:
         names.update(dict.fromkeys(_files(str(item.value)) if item.type in ("file", "dir") else [str(item.value)]))
     # IPython replaces only the end of the word, from the last character that separates names in Python
-    at = len(incomplete) - len(quote) - len(event.symbol)
-    return [name[max(at, 0) :] for name in names]
+    return [name[max(len(incomplete) - len(quote) - len(event.symbol), 0) :] for name in names]
 
 
 def _files(begin: str) -> list[str]:

@@ -35,7 +35,7 @@ def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
     tree, table = scopes(profile.graph), []
     members = kernels_by(profile, by)
     classes = dict(zip(tree.scope_path, tree.scope_class, strict=True))
-    for key in filter(members.__contains__, tree.scope_path) if by == "scope" else members:
+    for key in dict.fromkeys(filter(members.__contains__, tree.scope_path)) if by == "scope" else members:
         kernels = [profile.kernels[number] for number in members[key]]
         row = {"op" if by == "operator" else by: key, "kernels": len(kernels)}
         if by == "scope":

@@ -78,13 +78,14 @@ def assemble(
     target.quantization_annotation.extend(entry for entry in notes if plain_text(entry.tensor_name) in inner | border)
     # `Graph` writes escapes such as "\\xff" for bytes that are not UTF-8: such a name is not the one in the file
     escapes = {info.name for info in (*target.input, *target.output) if "\\x" in info.name}
-    spellings = [entry.name for entry in (*origin.input, *origin.initializer) if escapes]
-    spellings += [name for node in origin.node if escapes for name in (*node.input, *node.output)]
-    for spelling in spellings:
-        if isinstance(spelling, bytes) and plain_text(spelling) in escapes:
-            what = f"the name of tensor {quoted(plain_text(spelling))} is not valid UTF-8"
-            advice = "Choose a tensor next to it, or rename it in the model."
-            raise ExtractionError(f"{what}, so it cannot be an input or output.", advice=advice)
+    if escapes:
+        spellings = [entry.name for entry in (*origin.input, *origin.initializer)]
+        spellings += [name for node in origin.node for name in (*node.input, *node.output)]
+        for spelling in spellings:
+            if isinstance(spelling, bytes) and plain_text(spelling) in escapes:
+                what = f"the name of tensor {quoted(plain_text(spelling))} is not valid UTF-8"
+                advice = "Choose a tensor next to it, or rename it in the model."
+                raise ExtractionError(f"{what}, so it cannot be an input or output.", advice=advice)
     return with_proto(model, proto, name=name)
 
 

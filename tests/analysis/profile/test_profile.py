@@ -867,3 +867,12 @@ def test_a_norm_that_adds_what_two_layers_give_belongs_to_its_own_layer() -> Non
     assert [scope for _, scope in fused] == [int(tree.node_scope[node]) for node in norms]
     assert all({p.graph.op_type(node) for node in kernel.nodes} == {"Add", "LayerNormalization"} for kernel, _ in fused)
     assert any(int(tree.node_scope[node]) != scope for kernel, scope in fused for node in kernel.nodes)
+
+
+def test_scopes_of_one_name_are_one_row() -> None:
+    branch = "then_branch = a () => (float[2] t) { t = Exp(x) }, else_branch = b () => (float[2] e) { e = Sin(x) }"
+    text = f"g (float[2] x, bool c) => (float[2] z) {{ p = If (c) <{branch}> q = If (c) <{branch}> z = Add(p, q) }}"
+    found = onnx_nb.profile(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), runs=3)
+    rows = found.rows("scope")
+    assert len({row["scope"] for row in rows}) == len(rows)
+    assert [row["kernels"] for row in rows if row["scope"] == "If"] == [sum(k.op == "Exp" for k in found.kernels)]
