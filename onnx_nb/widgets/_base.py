@@ -132,7 +132,7 @@ class OnnxWidget(_Complete, HostedWidget):
     def __init__(self, **traits: Any) -> None:
         for name in traits.keys() - self.trait_names():
             public = sorted(trait for trait in self.trait_names() if not trait.startswith("_"))
-            near = closest(name, public, 1)
+            near = closest(name, public, 1) if len(name) > 2 else []  # "x" is in many names
             hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
             raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
         self._lock = threading.RLock()
