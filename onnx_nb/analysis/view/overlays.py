@@ -302,10 +302,10 @@ def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[st
             label = label or str(best.get("name") or "")
             rows = best["results"].items()
             cells = {name: part["value"] if isinstance(part, Mapping) else part for name, part in rows}
-    try:  # numbers may be written as text
-        return label, {name: float(value) for name, value in cells.items()}
-    except (TypeError, ValueError):
-        return label, {name: str(value) for name, value in cells.items()}
+        try:  # numbers may be written as text
+            return label, {name: float(value) for name, value in cells.items()}
+        except (TypeError, ValueError):
+            return label, {name: str(value) for name, value in cells.items()}
 
 
 def _one_of(label: str | None, labels: Sequence[str], owner: str) -> str:
