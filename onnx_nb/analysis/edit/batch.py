@@ -41,7 +41,7 @@ RTOL, ATOL = 1e-3, 2e-4
 RARE: Final = 1e-3
 """Share of whole numbers, such as quantized ones, that rounding may move."""
 SCALES: Final = (1.0, 20.0, 1e-4)
-"""What samples are multiplied by: a loud or a silent one shows a scale, or a maximum, that all share."""
+"""Factors of the samples: a loud or a silent one shows a scale, or a maximum, that all share."""
 SIZES: Final = (2, 3, 7)
 """Sizes of the batch on which the result is proved."""
 
@@ -68,7 +68,7 @@ class _Value(NamedTuple):
 
 
 class _Mend(NamedTuple):
-    """What an input of a node becomes, so that it fits any batch."""
+    """A change to an input of a node, which then fits any batch."""
 
     node: int
     value: int
@@ -76,7 +76,7 @@ class _Mend(NamedTuple):
     """The entry of a shape that is the size of the batch, or the axis of a tensor that is the same for each sample."""
     rank: int
     length: int = 0
-    """What of that axis belongs to one sample; 0 of a shape."""
+    """Entries of that axis that belong to one sample; 0 for a shape."""
     literal: tuple[int, ...] = ()
     """A shape that fits any batch."""
 

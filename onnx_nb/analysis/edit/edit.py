@@ -52,12 +52,12 @@ class EditStep:
     call: str
     """The Python that makes it."""
     text: str
-    """What was done, in words."""
+    """Description of the edit."""
     model: Model
     """The model after it."""
     proof: Proof
     reason: str
-    """What the proof rests on: the feeds, and how far each output moves."""
+    """Evidence for the proof: the feeds, and how far each output moves."""
     _outcome: surgery.EditResult
     _again: Callable[[Model], surgery.EditResult]
 
@@ -123,7 +123,7 @@ class Edit(Displayed, Table):
 
     @property
     def diff(self) -> Diff:
-        """What differs from the model that is edited."""
+        """Differences from the original model."""
         return cached(self.model, (Edit, self.original), lambda: diff(self.original, self.model))
 
     @property
@@ -173,11 +173,11 @@ class Edit(Displayed, Table):
         return self._do("replace", inputs, outputs, other)
 
     def before(self, other: ModelLike) -> Edit:
-        """Let another model make inputs, such as a preprocessing: by name, else in their order."""
+        """Put a model in front, such as a preprocessing: it makes inputs, by name or else in their order."""
         return self._do("before", other)
 
     def after(self, other: ModelLike) -> Edit:
-        """Let another model take outputs, such as a postprocessing: by name, else in their order."""
+        """Put a model behind, such as a postprocessing: it takes outputs, by name or else in their order."""
         return self._do("after", other)
 
     def output(self, *names: str) -> Edit:

@@ -307,7 +307,7 @@ def weight(model: Model, name: str, values: Any) -> EditResult:
 
 
 def tie(model: Model, name: str, to: str) -> EditResult:
-    """Let those who read a weight read another one."""
+    """Replace a weight by another one wherever it is read."""
     one, two, proto = model.tensor(name), model.tensor(to), copy_of(model)
     kinds = [f"{array.dtype.name} {list(array.shape)}" for array in (one, two)]
     if {name, to} - direct_weights(model).keys() or kinds[0] != kinds[1]:
@@ -480,7 +480,7 @@ def _around(graph: Graph, proto: ModelProto, names: Iterable[str]) -> list[NodeP
 
 
 def _redirect(proto: ModelProto, old: str, new: str, graph: Graph | None = None) -> None:
-    """Let those who read a tensor read another one; an output keeps its name."""
+    """Replace a tensor by another one wherever it is read; an output keeps its name."""
     for node in _around(graph, proto, [old]) if graph else _every(proto.graph.node):
         if old in node.input:
             node.input[:] = [new if name == old else name for name in node.input]

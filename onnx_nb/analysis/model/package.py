@@ -69,7 +69,7 @@ class Package(Model):
     models: Mapping[str, Model]
     """The models by role: "decoder", "encoder", "vision", …"""
     configuration: Mapping[str, Any]
-    """What the configuration says, of the section ``model`` in a genai_config.json; empty without one."""
+    """Section ``model`` of a genai_config.json; empty if the package has none."""
     folder: Path
 
     def __init__(self, folder: Path, models: Mapping[str, Model], configuration: Mapping[str, Any]) -> None:
