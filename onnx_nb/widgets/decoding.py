@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.view.decoding_columns import decoding_columns
+from onnx_nb.analysis.view.decoding_columns import decoder_columns, decoding_columns
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns
 from onnx_nb.drawing.html import still_html
 from onnx_nb.widgets._base import PackedWidget
@@ -17,6 +17,8 @@ from onnx_nb.widgets.comparison import DETAILS_IN_STATE
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.generate.compare_decoding import DecodingComparison
+    from onnx_nb.analysis.view.columns import Columns
+    from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.protocol import DetailRequest, NameRequest
 
 
@@ -56,6 +58,13 @@ class DecodingPanel(PackedWidget):
         self.comparison = comparison
         parts = {"columns": decoding_columns(comparison).to_bytes()}
         super().__init__(comparison.message, parts, still_html(comparison), **traits)
+
+    def _pack(self, name: str) -> Columns:
+        return decoder_columns(self.comparison) if name == "graph" else super()._pack(name)
+
+    def _content(self, **_options: Any) -> Content:
+        self._part("graph")
+        return super()._content()
 
     def _on_drill(self, call: Call[NameRequest]) -> Reply:
         step = call.request.name

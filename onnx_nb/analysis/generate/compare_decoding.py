@@ -27,7 +27,15 @@ from onnx_nb.analysis.compare.quantization import quantizes
 from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
-from onnx_nb.analysis.generate.layers import CUT, Stem, rounds_activations, stems_of, windows_of, with_streams
+from onnx_nb.analysis.generate.layers import (
+    CUT,
+    Stem,
+    part_of_nodes,
+    rounds_activations,
+    stems_of,
+    windows_of,
+    with_streams,
+)
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.wire import set_entries
@@ -187,6 +195,17 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
     def models(self) -> tuple[Model, Model] | None:
         """Both sides, whose operations `drill` compares; ``None`` if the reference is no ONNX model."""
         return None if self._reference is None else (self._reference.model, self._candidate.model)
+
+    @property
+    def model(self) -> Model:
+        """The candidate."""
+        return self._candidate.model
+
+    def part_of_tensors(self) -> dict[str, int]:
+        """Return the place in `parts` of each tensor of the candidate that is made in one part alone."""
+        graph = Graph.of(self.model)
+        places = part_of_nodes(graph, stems_of(graph, self._candidate.states), self._candidate.logits)
+        return {graph.value_names[value]: place for node, place in places.items() for value in graph.results(node)}
 
     def texts(self, tokens: Iterable[int]) -> list[str]:
         """Return what tokens say, where the candidate has a tokenizer; empty texts else."""

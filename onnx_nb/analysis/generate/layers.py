@@ -39,6 +39,8 @@ class Stem:
     """Tokens that the attention sees; 0 for all."""
     presents: tuple[str, ...] = ()
     """The states that are written: the keys and the values of an attention."""
+    nodes: frozenset[int] = frozenset()
+    """The nodes that make what is added, and the one that adds it."""
 
 
 class _Sum(NamedTuple):
@@ -84,13 +86,14 @@ def stems_of(graph: Graph, states: Mapping[str, str]) -> tuple[Stem, ...]:
     outputs = graph.node_outputs(chain[-1].adder).tolist()
     place = 3 if graph.op_type(chain[-1].adder) in names_where("sums") else 0
     streams.append(graph.value_names[outputs[place]] if len(outputs) > place and outputs[place] >= 0 else "")
-    stems = [Stem(streams[0], -1, "embedding")]
+    stems = [Stem(streams[0], -1, "embedding", nodes=frozenset({int(graph.producer[chain[0].stream])}))]
     for link, tensor, (label, layer, window) in zip(chain, streams[1:], _halves(graph, chain, mixes), strict=True):
         values = {value for node in link.nodes for value in graph.node_outputs(node).tolist()}
         presents = tuple(name for name in states.values() if graph.value(name) in values)
         result = graph.value_names[int(graph.node_outputs(link.adder)[0])]
         is_fused = graph.op_type(link.adder) in names_where("sums") and tensor != result
-        stems.append(Stem(tensor, link.adder if is_fused else -1, label, layer, window, presents))
+        nodes = link.nodes | {link.adder}
+        stems.append(Stem(tensor, link.adder if is_fused else -1, label, layer, window, presents, nodes))
     return tuple(stems)
 
 
@@ -131,6 +134,24 @@ def with_streams(model: Model, stems: tuple[Stem, ...], *, feed: bool) -> tuple[
     for place in sorted(norms, reverse=True):  # the last one first, so that the others keep their places
         nodes.insert(place + 1, norms[place])
     return with_proto(model, proto), outputs
+
+
+def part_of_nodes(graph: Graph, stems: tuple[Stem, ...], logits: str) -> dict[int, int]:
+    """Return the place among the stems of each node that works for one alone; behind them that of the logits."""
+    places = {node: place for place, stem in reversed([*enumerate(stems)]) for node in stem.nodes}
+    todo = [graph.value(logits)]
+    while todo:
+        value = todo.pop()
+        node = int(graph.producer[value]) if value >= 0 else -1
+        if node >= 0 and node not in places:
+            places[node] = len(stems)
+            todo += graph.node_inputs(node).tolist()
+    streams = {stem.norm if not stem.tensor else int(graph.producer[graph.value(stem.tensor)]) for stem in stems}
+    for node in sorted(places.keys() - streams, key=graph.rank.__getitem__, reverse=True):
+        readers = (reader for value in graph.results(node) for reader in graph.consumers(value).tolist())
+        if any(places.get(reader, places[node]) != places[node] for reader in readers):
+            places[node] = -1  # such as the cosines of all layers
+    return {node: place for node, place in places.items() if place >= 0}
 
 
 def windows_of(graph: Graph) -> list[int]:

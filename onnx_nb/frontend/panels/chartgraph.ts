@@ -3,7 +3,7 @@
 import type { ChartOptions } from "../charts/chart.ts";
 import type { Pack } from "../protocol/codec.ts";
 import { Columns, type Target } from "../protocol/columns.ts";
-import type { Patch } from "../protocol/host.ts";
+import type { OverlayData, Patch } from "../protocol/host.ts";
 import { pageHost } from "../protocol/kernel.ts";
 import type { OverlayReply } from "../protocol/wire.ts";
 import { countOf } from "../scene/formatting.ts";
@@ -25,11 +25,18 @@ export interface GraphRows {
   /** Returns the nodes of a row, by what came with the graph. */
   nodesOf(row: number, pack: Pack): ArrayLike<number>;
   onChoose(row: number): void;
+  /** Returns the numbers that color the graph, by default those that came with it. */
+  overlayOf?(pack: Pack): OverlayData;
+}
+
+function packedOverlay({ arrays, meta }: Pack): OverlayData {
+  const [nodes, scopes] = ["nodes", "scopes"].map((name) => arrays.get(`overlay_${name}`) as Float64Array);
+  return { ...(meta as { readonly overlay: OverlayReply }).overlay, nodes, scopes };
 }
 
 export function createChartGraph(
   source: GraphSource | undefined,
-  { count, name, nodesOf, onChoose }: GraphRows,
+  { count, name, nodesOf, onChoose, overlayOf = packedOverlay }: GraphRows,
   task: TaskBar,
   signal: AbortSignal,
 ) {
@@ -40,6 +47,7 @@ export function createChartGraph(
   let view: GraphView | null = null;
   let targetsOf = (_row: number): Target[] => [];
   let chosenRow = -1;
+  let recolor = (): void => undefined;
   const select = (targets: readonly Target[]): void =>
     view?.apply({ selection: targets.map((target) => ({ ...target, name: "" })) });
   const show = (pack: Pack): void => {
@@ -52,8 +60,8 @@ export function createChartGraph(
     for (let row = count - 1; row >= 0; row--) for (const { id } of targetsOf(row)) rowOf.set(id, row);
     const options = { isNested: true, bar: el("div"), height: "100%" };
     view = new GraphView(inner, columns, { ...pageHost(), changed }, options, signal);
-    const [nodes, scopes] = ["nodes", "scopes"].map((name) => pack.arrays.get(`overlay_${name}`) as Float64Array);
-    view.apply({ overlay: { ...(pack.meta as { readonly overlay: OverlayReply }).overlay, nodes, scopes } });
+    recolor = () => view?.apply({ overlay: overlayOf(pack) });
+    recolor();
     select(targetsOf(chosenRow));
   };
   if (source !== undefined) {
@@ -98,6 +106,7 @@ export function createChartGraph(
     },
     /** what can be done with the chosen range */
     bar,
+    recolor: (): void => recolor(),
     choose(row: number): void {
       chosenRow = row;
       const targets = targetsOf(row);

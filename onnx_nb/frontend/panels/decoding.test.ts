@@ -1,10 +1,11 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import type { TypedArray } from "../protocol/codec.ts";
+import { type TypedArray, unpack } from "../protocol/codec.ts";
 import { type DecodingAbout, Steps } from "../protocol/decoding.ts";
 import { packedOf } from "../protocol/testing.ts";
 import { createDecoding, type DecodingOptions, layoutOf } from "./decoding.ts";
-import { buttonIn, furnish } from "./testing.ts";
+import type { GraphView } from "./graphview.ts";
+import { buttonIn, furnish, MODEL, packOf, settle } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";
 const PARTS = ["embedding", "layer 0 attention", EVIL];
@@ -36,7 +37,7 @@ const show = (data = stepsOf(), options: DecodingOptions = {}) => {
   document.body.replaceChildren(root);
   return createDecoding(root, data, options, new AbortController().signal);
 };
-const aside = (): string => root.querySelector("aside")?.textContent ?? "";
+const aside = (): string => root.querySelector("aside[aria-label=Step]")?.textContent ?? "";
 const chart = (): HTMLElement => root.querySelector("[role=slider]") as HTMLElement;
 const press = (key: string): unknown => chart().dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 
@@ -103,6 +104,29 @@ describe("two decoders", () => {
     expect(root.querySelector(".onnx-nb-lamp.onnx-nb-caution")).not.toBeNull();
     expect(aside()).not.toContain("off from");
     expect(buttonIn(root, "Show it").hidden).toBe(true);
+  });
+
+  it("show the candidate's graph beside the chart, colored by the chosen step, with the nodes of the chosen part", async () => {
+    const pack = await unpack(packOf());
+    const parts = Int32Array.from({ length: MODEL.nodeCount }, (_, node) => (node < 2 ? 1 : -1));
+    const arrays = new Map(pack.arrays).set("node_part", parts).set("scope_parts", Int32Array.of(0, 1, 0, 2));
+    show(stepsOf(), { graph: { load: () => Promise.resolve({ ...pack, arrays }) } });
+    await settle();
+    const { onnxNb } = root.querySelector(".onnx-nb-beside .onnx-nb") as unknown as { onnxNb: GraphView };
+    const numbers = () => onnxNb.state.overlay?.data;
+    const ids = () => [onnxNb.state.selection, ...onnxNb.state.others].flatMap((target) => target?.id ?? []).sort();
+    expect(ids()).toEqual([0, 1]);
+    expect([...(numbers()?.nodes ?? [])].slice(0, 3)).toEqual([Math.fround(0.19), Math.fround(0.19), Number.NaN]);
+    expect(numbers()?.scopes[0]).toBe(Math.fround(0.19));
+    expect([numbers()?.label, numbers()?.ends]).toEqual(["error at step 1", [1e-7, 1]]);
+    press("ArrowRight");
+    expect(numbers()?.nodes[0]).toBe(Math.fround(1e-7));
+    expect(numbers()?.scopes[0]).toBe(Math.fround(3e-7));
+    press("ArrowUp");
+    expect(ids()).toEqual([]); // the embedding has none
+    onnxNb.dispatch({ type: "select", target: { kind: "node", id: 1 } });
+    expect(aside()).toContain("layer 0 attention");
+    expect(aside()).toContain("step 2");
   });
 
   it("have a tile for each part and both tokens at each step, inside of the chart", () => {

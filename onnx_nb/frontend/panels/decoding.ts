@@ -4,17 +4,22 @@
  */
 
 import { type TileLayout, Tiles } from "../charts/tiles.ts";
+import type { Pack } from "../protocol/codec.ts";
 import type { Steps } from "../protocol/decoding.ts";
+import type { OverlayData } from "../protocol/host.ts";
 import type { Theme } from "../render/theme.ts";
 import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, fillings } from "../ui/dom.ts";
 import { numbers, Table, tablesBelow, texts } from "../ui/table.ts";
 import { createPanelTask, type OnProgress } from "../ui/task.ts";
+import { createChartGraph, type GraphSource } from "./chartgraph.ts";
 import { csvButton } from "./export.ts";
 
 export interface DecodingOptions {
   readonly height?: number;
   /** shows the operations of a step, and returns "" */
+  /** the graph of the candidate, which stands beside the chart; absent where there is none */
+  readonly graph?: GraphSource;
   readonly drill?: (step: number, signal: AbortSignal, progress: OnProgress) => Promise<string>;
 }
 
@@ -39,10 +44,27 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
   const { live, announce, task } = createPanelTask(root, signal);
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Step", tabindex: 0 });
   const filling = fillings(signal);
+  let chosenStep = -1;
+  const rows = {
+    count: parts.length,
+    name: (part: number): string => parts[part],
+    nodesOf: (part: number, { arrays }: Pack): number[] => {
+      const places = arrays.get("node_part") ?? [];
+      return Array.from(places.keys()).filter((node) => places[node] === part);
+    },
+    onChoose: (part: number): void => choose(Math.max(chosenStep, 0), Math.max(part, 0)),
+    overlayOf: (pack: Pack): OverlayData => overlayOf(data, chosenStep, pack),
+  };
+  const graph = createChartGraph(options.graph, rows, task, signal);
   /** @param part the tokens of the reference and of the candidate are behind the last one */
   const choose = (step: number, part: number): void => {
     table.choose(step);
     chart.choose(step < 0 ? -1 : part * count + step);
+    if (step !== chosenStep) {
+      chosenStep = step;
+      graph.recolor();
+    }
+    graph.choose(step < 0 || part >= parts.length ? -1 : part);
     const round = filling();
     const drill = options.drill;
     const compare = (abort: AbortSignal, progress: OnProgress) => drill?.(step, abort, progress) ?? none;
@@ -109,6 +131,7 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
         chart.element,
         tablesBelow([el("b", "Steps"), table.filter], [table.element]),
       ),
+      graph.element,
       detail,
     ),
     live,
@@ -180,6 +203,19 @@ function colorOf(data: Steps, row: number, theme: Theme): string {
   }
   if (data.fault(step, part) >= 0) return theme.bad;
   return theme.ramp.color(Math.log(data.error(step, part) / SMALLEST) / Math.log(LARGEST / SMALLEST) / 1.4);
+}
+
+/** Returns the errors of a step, for each node and for each scope that has some of a part. */
+function overlayOf(data: Steps, step: number, { arrays }: Pack): OverlayData {
+  const error = (part: number): number => (part < 0 || step < 0 ? Number.NaN : data.error(step, part));
+  const nodes = Float64Array.from(arrays.get("node_part") ?? [], error);
+  const scopes = new Float64Array(arrays.get("scope_parent")?.length ?? 0).fill(Number.NaN);
+  const pairs = arrays.get("scope_parts") ?? [];
+  for (let at = 0; at < pairs.length; at += 2) {
+    scopes[pairs[at]] = Math.max(scopes[pairs[at]] || 0, error(pairs[at + 1]));
+  }
+  const about = { label: `error at step ${step}`, scale: "log", reduce: "max", unmatched: 0 } as const;
+  return { ...about, nodes, scopes, ends: [SMALLEST, LARGEST] };
 }
 
 function legend(): HTMLElement {

@@ -24,6 +24,8 @@ export interface OverlayData extends OverlayReply {
   /** by node and by scope; NaN for none */
   readonly nodes: Float64Array;
   readonly scopes: Float64Array;
+  /** ends of the scale; by default those of the drawn numbers */
+  readonly ends?: readonly [number, number];
 }
 
 /** The way in which data flows in the picture. */

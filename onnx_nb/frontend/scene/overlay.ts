@@ -120,7 +120,8 @@ function initialRange({ labels, nodes }: OverlayData): Range {
   return isSick ? { from: 0, to: CLEAN / labels.length } : FULL_RANGE;
 }
 
-function endsOf({ scale }: OverlayData, numbers: ArrayLike<number>): [number, number] {
+function endsOf({ scale, ends }: OverlayData, numbers: ArrayLike<number>): readonly [number, number] {
+  if (ends !== undefined) return ends;
   let [min, max] = [Infinity, -Infinity];
   for (let at = 0; at < numbers.length; at++) {
     const x = numbers[at];

@@ -5,7 +5,7 @@ import { unpack } from "../protocol/codec.ts";
 import { detailsOf } from "../protocol/comparison.ts";
 import { Steps } from "../protocol/decoding.ts";
 import { createDrilling } from "./comparison.ts";
-import { markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
+import { chartGraph, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 
 export const decodingWidget = sharing(
   async (part) => new Steps(await part("columns")),
@@ -17,6 +17,7 @@ export const decodingWidget = sharing(
       data,
       {
         height,
+        ...(data.about.parts.length > 0 && chartGraph(model, channel, "graph")),
         ...(data.about.drills && {
           drill: async (step, abort, progress) =>
             drilling.show(
@@ -33,6 +34,8 @@ export const decodingWidget = sharing(
 );
 
 export const decodingPage: Page = async (root, _about, part, signal) => {
-  const view = createDecoding(root, new Steps(await part("columns")), { height: roomBelow(root, 98, 420) }, signal);
+  const data = new Steps(await part("columns"));
+  const graph = data.about.parts.length > 0 ? { graph: { load: () => part("graph") } } : {};
+  const view = createDecoding(root, data, { height: roomBelow(root, 98, 420), ...graph }, signal);
   markDrawn(root, signal, view.redraw);
 };

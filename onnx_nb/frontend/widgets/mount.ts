@@ -134,7 +134,7 @@ export function sharing<T>(
 
 /** Returns the graph beside a panel's chart; none without a kernel, or where a linked graph shows the same. */
 export function chartGraph(model: WidgetModel, channel: Channel, part: string): { readonly graph?: GraphSource } {
-  if (!channel.live || model.get("_linked") !== "") return {};
+  if (!channel.live || (model.get("_linked") ?? "") !== "") return {};
   return {
     graph: {
       load: () => loadPart(model, channel, part),
