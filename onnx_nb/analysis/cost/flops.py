@@ -111,6 +111,13 @@ def _conv(case: Case, facts: Operator, *, is_transposed: bool = False) -> tuple[
     return (_read(case) if is_transposed else out) * filters, out if _has(case, facts.bias) else 0
 
 
+def _causal_conv(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count a convolution, and the Sigmoid and the product of an activation, whatever it is called."""
+    macs, bias = _conv(case, facts)
+    is_plain = plain_text(attribute(case.node, "activation", b"none")) == "none"
+    return macs, bias + (0 if is_plain else 2 * _made(case))
+
+
 def _deform_conv(case: Case, facts: Operator) -> tuple[int, int]:
     """Count a convolution whose taps are interpolated from four neighbors, each once for all filters that read it."""
     out, kernel = _shape(case, 0, 3, output=True), math.prod(_shape(case, 1)[2:])
@@ -364,6 +371,7 @@ def _interpolated(case: Case, _: Operator) -> tuple[int, int]:
 
 _RULES: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "attention": _attention,
+    "causal_conv": _causal_conv,
     "conv": _conv,
     "conv_transpose": functools.partial(_conv, is_transposed=True),
     "decoder_multi_head": functools.partial(_multi_head, past=5, added=(3, 4)),

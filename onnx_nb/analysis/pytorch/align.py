@@ -37,7 +37,7 @@ from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import fits
 from onnx_nb.analysis.progress import CountedWork, Progress
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes
-from onnx_nb.analysis.pytorch.operations import Operations
+from onnx_nb.analysis.pytorch.operations import Operations, cost_of_end
 from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 from onnx_nb.analysis.pytorch.side import feeds_of, inputs_of
 from onnx_nb.analysis.results import Table
@@ -292,6 +292,8 @@ class Candidates:
             inputs = arguments.union(slot.value for slot in self._calls[number].inputs)
             results = (slot.value for slot in self._calls[number].outputs if slot.value not in inputs)
             self._makers.update((value, number) for value in results if value not in self._makers)
+        self._functions = {function.value: function.name for function in recording.functions}
+        """Value → the function that returned it."""
         self._fixed = {number: (value, "input") for number, value in inputs_of(recording, graph).items()}
         """Recorded value → tensor and the method that found it, where there is no doubt."""
         self._open: dict[int, list[int]] = {}
@@ -515,6 +517,10 @@ class Candidates:
         of_inner = {self._fixed[output][0] for output in inner if output in self._fixed}
         of_inner |= {self._open[output][0] for output in inner if len(self._open.get(output, ())) == 1}
         exits = [value for value in leaving if value not in of_inner] or leaving
+        if function := self._functions.get(number):
+            costs = {value: cost_of_end(function, graph.op_type(int(graph.producer[value]))) for value in values}
+            if exits and min(map(costs.__getitem__, exits)) == math.inf:  # behind it: the scale of an embedding
+                exits = [value for value in values if costs[value] == 0] or exits
         if exits or values:
             self._open[number] = (exits or values)[::-1]  # the last one first
         if values and not exits:

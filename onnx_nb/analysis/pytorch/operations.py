@@ -94,7 +94,7 @@ def is_layout(function: str) -> bool:
 
 
 @functools.cache
-def _ends(function: str, op: str) -> float:
+def cost_of_end(function: str, op: str) -> float:
     """Return the cost of a last node of this type; infinite if the function is not exported as such."""
     ops, name = _exported(function), plain_name(function).replace("_", "")
     # one node returns the heads side by side, as torch's reshape of them
@@ -223,7 +223,7 @@ class Operations:
             return False
         if plain_name(call.name) not in _RESHAPES and any(self.known.get(read) == value for read in call.inputs):
             return True
-        if _ends(call.name, self._graph.op_type(node)):
+        if cost_of_end(call.name, self._graph.op_type(node)):
             return False
         reads = self.tensors_before(value, self._tensors)
         direct = {self.known[read] for read in call.inputs if read in self.known}
@@ -252,7 +252,7 @@ class Operations:
             return True
         last = self._flow.producer[value]
         for node in self.nodes_before(value, self._tensors):
-            cost = (_ends if node == last else _inside)(function.name, graph.op_type(node))
+            cost = (cost_of_end if node == last else _inside)(function.name, graph.op_type(node))
             if cost >= 0.8 * MISPLACED_COST or (is_elsewhere is not None and is_elsewhere(node, function.call)):
                 return False
         return True
@@ -390,7 +390,7 @@ class Operations:
 
     def _end_cost(self, operation: FunctionCall, value: int, node: int, op: str, source: str) -> float:
         """Return the cost of an operation that ends at a tensor; infinite if the tensor cannot hold its result."""
-        cost = _ends(operation.name, op)
+        cost = cost_of_end(operation.name, op)
         if cost == np.inf or not self._fits(value, operation.value):
             return np.inf
         outputs, numbers = self._graph.node_outputs(node).tolist(), self._outputs[operation.value]

@@ -263,9 +263,16 @@ SAME = [
         "CausalConvWithState",
         [(2, 4, 8), (4, 1, 3), (4,)],
         (2, 4, 8),
-        """(float[2, 4, 10] x, float[4, 1, 3] w, float[4] b, int64[1] n) => (float[2, 4, 8] y) {
-        c = Conv <group = 4> (x, w, b) s = Sigmoid(c) y = Mul(c, s) start = Sub(n, n) end = Sub(n, n)""",
+        """(float[2, 4, 10] x, float[4, 1, 3] w, float[4] b) => (float[2, 4, 8] y) {
+        c = Conv <group = 4> (x, w, b) s = Sigmoid(c) y = Mul(c, s)""",
         {"activation": "silu"},
+    ),
+    Same(  # as onnxruntime-genai's builder writes it
+        "CausalConvWithState",
+        [(2, 4, 8), (4, 1, 3), None, (2, 4, 2)],
+        (2, 4, 8),
+        "(float[2, 4, 10] x, float[4, 1, 3] w) => (float[2, 4, 8] y) { y = Conv <group = 4> (x, w)",
+        {"activation": "none", "ndim": 1, "state_window": 0},
     ),
 ]
 

@@ -187,5 +187,43 @@ def test_functions_of_a_forward_have_their_tensor_and_no_match_is_wrong(name: st
 
 def test_no_operation_ends_at_a_node_of_another_that_only_its_name_resembles() -> None:
     """A mul is no MatMul, in four bits or not; a gelu may be a FastGelu, which no row of the table has."""
-    assert not np.isfinite([operations._ends("mul", op) for op in ("MatMul", "MatMulNBits", "FusedMatMul")]).any()
-    assert [operations._ends(*pair) for pair in (("linear", "MatMulNBits"), ("gelu", "FastGelu"))] == [0, 0]
+    assert not np.isfinite([operations.cost_of_end("mul", op) for op in ("MatMul", "MatMulNBits", "FusedMatMul")]).any()
+    assert [operations.cost_of_end(*pair) for pair in (("linear", "MatMulNBits"), ("gelu", "FastGelu"))] == [0, 0]
+
+
+def test_what_an_export_does_to_an_embedding_in_its_scope_is_not_the_embedding() -> None:
+    """onnxruntime-genai's builder writes Granite's factor beside the Gather, in the scope of the submodule."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed_tokens, self.head = torch.nn.Embedding(30, 8), torch.nn.Linear(8, 5)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.head(self.embed_tokens(ids) * 12.0)
+
+    torch.manual_seed(0)
+    module = Scaled().eval()
+    weights = {"table": module.embed_tokens.weight, "w": module.head.weight.T, "b": module.head.bias}
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["/embed_tokens/Gather/output_0"], "/embed_tokens/Gather"),
+        helper.make_node(
+            "Mul", ["/embed_tokens/Gather/output_0", "twelve"], ["/embed_tokens/Mul/output_0"], "/embed_tokens/Mul"
+        ),
+        helper.make_node("MatMul", ["/embed_tokens/Mul/output_0", "w"], ["/head/MatMul/output_0"], "/head/MatMul"),
+        helper.make_node("Add", ["/head/MatMul/output_0", "b"], ["logits"], "/head/Add"),
+    ]
+    arrays = {name: weight.detach().numpy() for name, weight in weights.items()} | {"twelve": np.float32(12)}
+    graph = helper.make_graph(
+        nodes,
+        "scaled",
+        [helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, [1, 4])],
+        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1, 4, 5])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    ids = torch.tensor([[3, 1, 4, 1]])
+    assert onnx_nb.align(onnx_nb.record(module, ids), model)["embed_tokens"].tensor == "/embed_tokens/Gather/output_0"
+    c = onnx_nb.compare_torch(module, ids, model=model)
+    assert c.first_divergent() is None
+    assert c["mul()"].candidate == "/embed_tokens/Mul/output_0"
