@@ -62,6 +62,11 @@ that was planted makes 1e-4."""
 ROUNDED_TOLERANCE: Final = 1e-2
 """The same where the candidate rounds activations to int8: 3e-3 at most on the same model (64 steps of a Llama and a
 Gemma 2 in four bits)."""
+ENCODER_TOLERANCE: Final = 1e-3
+"""Error of what an encoder makes by its largest value: its layers add theirs up. 2e-4 at most in float32, from float64
+(T5 with scores of attention up to 100)."""
+ENCODER: Final = "encoder"
+"""The part of all of an encoder, which runs once."""
 _EPSILONS: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
@@ -91,7 +96,8 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
     name: str
     steps: tuple[StepResult, ...]
     parts: tuple[str, ...]
-    """The halves of layers, from the embedding to the logits; empty if the layers of both are not known."""
+    """The halves of layers, from the embedding to the logits; empty if the layers of both are not known. Before them
+    "encoder", if there is one: the decoder's halves read what the reference's made, so its error is not in theirs."""
     errors: NDArray[np.float64]
     """float64 [steps, parts]: the isolated error of each half by its contribution to the stream."""
     faults: NDArray[np.int64]
@@ -138,6 +144,8 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
             position = int(self.faults[step, column])
             size = number_text(self.errors[step, column], 2)
             text = f"{where} off in {part}{more} from position {position} on, by {size} of what it adds"
+            if part == ENCODER:
+                text = f"What the encoder makes is off{more}, by {size} of its largest value: compare both encoders"
             return f"{text}{self._reason(step, part, position)}; {tokens}, {logits}.{notes}"
         text = f"{tokens[0].upper()}{tokens[1:]}; "
         if self.parts and self.has_quantization:
@@ -205,7 +213,8 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
         """Return the place in `parts` of each tensor of the candidate that is made in one part alone."""
         graph = Graph.of(self.model)
         places = part_of_nodes(graph, stems_of(graph, self._candidate.states), self._candidate.logits)
-        return {graph.value_names[value]: place for node, place in places.items() for value in graph.results(node)}
+        first = self.parts[:1] == (ENCODER,)
+        return {graph.value_names[one]: place + first for node, place in places.items() for one in graph.results(node)}
 
     def texts(self, tokens: Iterable[int]) -> list[str]:
         """Return what tokens say, where the candidate has a tokenizer; empty texts else."""
@@ -389,6 +398,7 @@ def compare_decoding(
     results, errors, faults = list[StepResult](), list[list[float]](), list[list[int]]()
     has_quantization = candidate_side.has_quantization and not reference_side.has_quantization
     work, tokens, cache_faults = CountedWork(stage(progress, 0.0, 0.9), steps + 2), prompt, tuple[bool, ...]()
+    encoder = list[tuple[float, int]]()
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
     bounds = eps, max(ROUNDED_TOLERANCE if rounds_activations(Graph.of(model)) else TOLERANCE, BITS * eps)
@@ -410,11 +420,12 @@ def compare_decoding(
         if len(streams) != len(stems):
             cut_side, stems, errors, faults = None, (), [], []
         if cut_side is not None:
+            encoder = encoder if number else cut_side.read_encoded(reference_side.encoded, bounds[0])
             cut_logits, outputs = cut_side.step(part, padding, streams)
             row = [_error(*pair, valid, bounds) for pair in zip(outputs, streams, [None, *streams], strict=False)]
             row.append(_error(cut_logits[..., :size], expected, None, valid, bounds))
-            errors.append([error for error, _ in row])
-            faults.append([first + begin if first >= 0 else -1 for _, first in row])
+            errors.append([error for error, _ in (*encoder, *row)])
+            faults.append([first for _, first in encoder] + [first + begin if first >= 0 else -1 for _, first in row])
             column = next((column for column, (_, first) in enumerate(row[:-1]) if first >= 0), -1)
             if column >= 0 and not has_quantization and not any(first >= 0 for line in faults[:-1] for first in line):
                 caches, right = (side.caches(stems[column], stop) for side in (cut_side, reference_side))
@@ -422,11 +433,13 @@ def compare_decoding(
         if stop >= tokens.shape[1]:
             tokens = np.concatenate([tokens, last[0].argmax(axis=-1)[:, None]], axis=1)
     work.finished()
-    labels = (*(stem.label for stem in stems), "logits") if stems else ()
+    labels = (*(ENCODER for _ in encoder), *(stem.label for stem in stems), "logits") if stems else ()
     notes = () if stems else ("Only the logits are compared: the layers are not known in both, or not as many.",)
     shape = len(results), len(labels)
     sizes, places = np.asarray(errors, np.float64).reshape(shape), np.asarray(faults, np.int64).reshape(shape)
-    attention, other = (tuple(stem.window for stem in stems), tuple(reference_side.window(stem) for stem in stems))
+    before = (0,) * len(encoder)
+    attention = (*before, *(stem.window for stem in stems))
+    other = (*before, *(reference_side.window(stem) for stem in stems))
     other_loop = reference_side.loop if isinstance(reference_side, _ModelSide) else None
     about = cache_faults, has_quantization, notes, tokens, mask, loop, other_loop
     comparison = DecodingComparison(model.name, tuple(results), labels, sizes, places, attention, other, *about)
@@ -502,6 +515,7 @@ class _SavedSide:
 
     has_quantization = False
     windows: tuple[int, ...] = ()
+    encoded: Mapping[str, Any] = {}
 
     def __init__(self, logits: Any) -> None:
         array = np.asarray(logits)
@@ -532,7 +546,19 @@ class _ModelSide:
         variant, self._outputs = with_streams(loop.model, stems, feed=bool(feed))
         self.loop, self.windows = loop, windows_of(graph)
         self._loop, self._run = Loop(variant, loop.states, loop.constants), session(variant)
-        self._states = dict[str, Any]()
+        self._states, self.encoded = dict[str, Any](), loop.constants
+
+    def read_encoded(self, encoded: Mapping[str, Any], eps: float) -> list[tuple[float, int]]:
+        """Read what the reference's encoder made; return the error of what this one's did, and 0 where it is off."""
+        constants, rows = self._loop.constants, list[tuple[float, int]]()
+        for name, array in constants.items():
+            ours, theirs = np.asarray(array), np.asarray(encoded.get(name, encoded.get("", 0)))
+            if ours.dtype.kind == "f" and ours.shape == theirs.shape and ours.any():
+                distance = np.abs(ours.astype(np.float64) - theirs).max()
+                error = float(distance / (np.abs(theirs).max() or 1.0))
+                rows.append((error, 0 if error > max(ENCODER_TOLERANCE, BITS * eps) else -1))
+                constants[name] = theirs
+        return rows and [max(rows)]
 
     def step(self, ids: Longs, mask: Longs, streams: Streams | None = None) -> tuple[Any, Streams]:
         """Return the logits of a step, and the streams."""
@@ -586,6 +612,7 @@ class _ModuleSide:
         self._device = next(module.parameters()).device
         tensors = {name: torch.tensor(array, device=self._device) for name, array in feeds.items() if is_whole}
         self._encoder_feeds: dict[str, Any] = tensors
+        self.encoded = dict[str, Any]()
 
     def step(self, ids: Longs, mask: Longs) -> tuple[Any, Streams]:
         """Return the logits of a step, and the stream before each layer, after each attention and at the end."""
@@ -627,6 +654,7 @@ class _ModuleSide:
         self._cache = output[self._word]
         if self._encoder_feeds:  # it runs once
             self._encoder_feeds["encoder_outputs"] = (output.encoder_last_hidden_state,)
+            self.encoded = {"": output.encoder_last_hidden_state.float().cpu().numpy()}
         arrays = [tensor.float().cpu().numpy() for tensor in (output.logits, *streams)]
         return arrays[0], arrays[1:]
 

@@ -345,6 +345,15 @@ class Candidates:
         scopes, scope = self._scopes.of_call, self._scopes.of_node[node]
         return next((call.path for number, call in enumerate(self._calls) if scopes[number] == scope), "")
 
+    def _is_apart(self, number: int, value: int) -> bool:
+        """Return whether the export says that a tensor is of a submodule beside that of the call with a value."""
+        node = int(self._graph.producer[value])
+        if number not in self._makers or node in self._adders:
+            return False
+        scopes = self._scopes.of_node[node], self._scopes.of_call[self._makers[number]]
+        depth = min(map(len, scopes))
+        return scopes[0][:depth] != scopes[1][:depth]
+
     def settle(self, distances: Mapping[tuple[int, int], float]) -> Alignment:
         """Choose a tensor for each recorded value; ``distances`` has (tensor, number of the value) → distance."""
         sure, _ = self._known()
@@ -352,6 +361,7 @@ class Candidates:
         tensors = {value for value, _ in pairs.values()}
         ops = {number: value for number, value in self._of_operations.items() if number not in pairs}
         ops = {number: ops[number] for number in ops.keys() - self._included.keys() if ops[number] not in tensors}
+        ops = {number: value for number, value in ops.items() if not self._is_apart(number, value)}
         pairs |= {number: (value, "inputs") for number, value in ops.items() if number in self._makers}
         tensors |= set(ops.values())
         places: dict[int, int] = {}
