@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 import onnx_nb
 from onnx_nb.analysis.formatting import number_text
+from onnx_nb.analysis.generate import compare_decoding
 from onnx_nb.analysis.generate.compare_decoding import _ModuleSide
 from onnx_nb.analysis.generate.layers import stems_of, windows_of
 from onnx_nb.types import Graph
@@ -303,6 +304,23 @@ def test_what_cannot_be_compared_is_explained(sound: onnx.ModelProto, module: An
     c = onnx_nb.compare_decoding(module, short, IDS, 2)
     assert c.parts == ()
     assert "Only the logits are compared" in c.message
+
+
+def test_rounding_that_large_scores_of_an_attention_magnify_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a change of the last bits of what a half reads changes as much, and only there."""
+    pytest.importorskip("transformers")
+    sound = packages.decoder(LAYERS, seed=2)
+    for proto in sound.graph.initializer:
+        if "qkv_proj" in proto.name:
+            array = numpy_helper.to_array(proto).copy()
+            array[:, : (packages.HEADS + packages.KV_HEADS) * packages.HEAD] *= 15  # queries and keys
+            proto.CopyFrom(numpy_helper.from_array(array, proto.name))
+    module, ids = packages.llama(sound), [7 * number % packages.VOCABULARY for number in range(30)]
+    assert onnx_nb.compare_decoding(module, sound, ids, 8).first_fault is None
+    monkeypatch.setattr(compare_decoding, "CLEAR_ERROR", 0.0)
+    first = onnx_nb.compare_decoding(module, sound, ids, 8).first_fault
+    assert first is not None
+    assert "attention" in first[1]
 
 
 # --- a module with an encoder ----------------------------------------------------------------------------------------

@@ -293,8 +293,8 @@ def test_an_encoder_runs_once_and_its_keys_stay(kind: str, tmp_path: Path) -> No
         onnx_nb.decode(package, [1], 2, feeds={"sound": FEATURES})
 
 
-def test_a_prompt_that_is_made_up_has_as_many_rows_as_what_the_encoder_made(tmp_path: Path) -> None:
-    """Else a second pass has rows of two lengths, where the decoder takes a mask."""
+def with_encoder(folder: Path, encoder: str = "Neg(features)") -> Path:
+    """Write a decoder that adds the mean of what its encoder made to the logits."""
     decoder = packages.decoder()
     decoder.graph.node[-1].output[0] = "own"
     axes = numpy_helper.from_array(np.array([1, 2]), "axes")
@@ -304,13 +304,34 @@ def test_a_prompt_that_is_made_up_has_as_many_rows_as_what_the_encoder_made(tmp_
     hidden = onnx.helper.make_tensor_value_info("encoder_hidden_states", 1, ["batch_size", "frames", 4])
     decoder.graph.input.append(hidden)
     ports = "(float[batch, frames, 4] features) => (float[batch, frames, 4] encoder_hidden_states)"
-    encoder = onnx.parser.parse_model(f"{HEAD} {ports} {{ encoder_hidden_states = Neg(features) }}")
-    for role, model in (("encoder", encoder), ("decoder", decoder)):
-        (tmp_path / role).mkdir()
-        onnx.save(model, tmp_path / role / "model.onnx")
+    text = f"{HEAD} {ports} <float[1] factor = {{-1.01}}> {{ encoder_hidden_states = {encoder} }}"
+    for role, model in (("encoder", onnx.parser.parse_model(text)), ("decoder", decoder)):
+        (folder / role).mkdir(parents=True)
+        onnx.save(model, folder / role / "model.onnx")
+    return folder
+
+
+def test_a_prompt_that_is_made_up_has_as_many_rows_as_what_the_encoder_made(tmp_path: Path) -> None:
+    """Else a second pass has rows of two lengths, where the decoder takes a mask."""
+    with_encoder(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         c = onnx_nb.compare_decoding(tmp_path, tmp_path, steps=2, feeds={"features": FEATURES})
     assert c.parts
     assert c.tokens.shape[0] == 1
     assert "the logits differ by at most 0" in c.message
+    assert c.parts[0] == "encoder"
+    assert c.errors.max() < 1e-6
+
+
+def test_an_encoder_that_is_off_is_named_and_no_half_of_a_layer_for_it(tmp_path: Path) -> None:
+    sound, wrong = with_encoder(tmp_path / "sound"), with_encoder(tmp_path / "wrong", "Mul(features, factor)")
+    c = onnx_nb.compare_decoding(sound, wrong, [5, 3, 8], 3, feeds={"features": FEATURES})
+    assert c.first_fault == (0, "encoder")
+    assert c.message.startswith("What the encoder makes is off, by 0.01 of its largest value: compare both encoders;")
+    np.testing.assert_allclose(c.errors[:, 0], 0.01, rtol=1e-4)
+    assert c.errors[:, 1:].max() < 1e-6
+    places = c.part_of_tensors()
+    assert c.parts[places["logits"]] == "logits"
+    assert c.parts[places["/model/layers.1/mlp/down_proj/MatMul/output_0"]] == "layer 1 mlp"
+    assert c.rows()[0]["part"] == "encoder"
