@@ -413,7 +413,7 @@ class TypeWalk:
         read = list(zip(map(plain_text, proto.input), case.inputs, case.values, strict=True))
         complete = all(kind.dtype for _, kind, _ in read if kind is not None)
         data = {name: onnx.numpy_helper.from_array(value, name) for name, _, value in read if value is not None}
-        proto = _with_plain_names(proto)
+        proto = _with_plain_names(proto, case.inputs)
         imports = [onnx.helper.make_opsetid(*entry) for entry in self._scopes[self._scope].items()]
         options: Any = {"opset_imports": imports, "ir_version": onnx.IR_VERSION}
         results = []
@@ -593,12 +593,16 @@ def _lacks_input(case: Case) -> bool:
     return any(need and kind is None for need, kind in itertools.zip_longest(needs, case.inputs))
 
 
-def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return a node that onnx's inference accepts: it rejects bytes, and omitted outputs before others."""
-    if "" not in node.output and all(isinstance(n, str) for n in (*node.input, *node.output, node.name)):
+def _with_plain_names(node: onnx.NodeProto, kinds: Sequence[Any]) -> onnx.NodeProto:
+    """Return a node that onnx's inference accepts: it rejects bytes, and omitted outputs before others.
+
+    An input of a function that its caller omits has a name and no kind, and is omitted here.
+    """
+    inputs = ["" if kind is None else plain_text(name) for name, kind in zip(node.input, kinds, strict=True)]
+    if "" not in node.output and inputs == [*node.input] and all(isinstance(n, str) for n in (*node.output, node.name)):
         return node
     outputs = [plain_text(name) or f" {slot}" for slot, name in enumerate(node.output)]
-    plain = onnx.helper.make_node(node.op_type, list(map(plain_text, node.input)), outputs, domain=node.domain)
+    plain = onnx.helper.make_node(node.op_type, inputs, outputs, domain=node.domain)
     plain.attribute.extend(node.attribute)
     return plain
 

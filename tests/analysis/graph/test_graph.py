@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+import onnx_nb
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph import diagnostics, names
 from onnx_nb.analysis.graph import graph as graph_module
@@ -265,6 +267,18 @@ def test_how_types_are_written() -> None:
     assert str(ValueType("float16")) == "float16"
     assert not str(ValueType())
     assert len(ValueType("float32", ("d" * 10_000,) * 10).shape_text) < 700
+
+
+def test_an_input_that_a_caller_omits_is_omitted_in_the_function() -> None:
+    """mobius writes a LayerNormalization without a bias as a call of a function that has one."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "f": 1]>
+        g (float[b, 6, 4] x, float[4] w) => (float[b, 6, 4] y) { n, m = f.Norm(x, w)  y = Add(n, m) }
+        <domain: "f", opset_import: ["": 20]> Norm (a, weight, bias) => (n, m) {
+            n, m = LayerNormalization<axis = -1>(a, weight, bias) }""")
+    graph = Graph.opened(model)
+    (norm,) = (node for node in range(graph.node_count) if graph.op_type(node) == "LayerNormalization")
+    assert [str(graph.type_of(value)) for value in graph.results(norm)] == ["b×6×4 float32", "b×6×1 float32"]
+    assert onnx_nb.costs(model, shapes={"b": 2}).unknown == ()
 
 
 def test_nothing_is_inferred_in_very_large_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
