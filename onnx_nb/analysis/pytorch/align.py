@@ -292,8 +292,9 @@ class Candidates:
             inputs = arguments.union(slot.value for slot in self._calls[number].inputs)
             results = (slot.value for slot in self._calls[number].outputs if slot.value not in inputs)
             self._makers.update((value, number) for value in results if value not in self._makers)
-        self._functions = {function.value: function.name for function in recording.functions}
-        """Value → the function that returned it."""
+        counts = Counter(function.call for function in recording.functions)
+        self._functions = {entry.value: entry.name for entry in recording.functions if counts[entry.call] == 1}
+        """Value → the only function of a call, which returned it."""
         self._fixed = {number: (value, "input") for number, value in inputs_of(recording, graph).items()}
         """Recorded value → tensor and the method that found it, where there is no doubt."""
         self._open: dict[int, list[int]] = {}

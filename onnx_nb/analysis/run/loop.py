@@ -210,7 +210,7 @@ def _successors(name: str) -> Iterator[str]:
     if "past" in name:
         for new in ("present", "present_key_values", "present_key"):
             yield name.replace("past_key_values", new).replace("past", "present")
-            yield re.sub(r"past_key_values|past", new, name)
+            yield re.sub(r"past_key_values|past_states|past", new, name)
     yield from (f"{name}_next", f"next_{name}", f"new_{name}", f"{name}_new", f"{name}_out", f"out_{name}", f"{name}N")
     yield from (f"{name}n", f"output_{name}")
     if name[-1:] == "0":

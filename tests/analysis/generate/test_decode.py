@@ -112,6 +112,7 @@ def test_states_are_found_by_their_names() -> None:
         "state": "stateN",
         "h0": "hn",
         "conv_state": "conv_state_next",
+        "past_states.0.ssm_state": "present.0.ssm_state",
         "cache_in": "cache_out",
     }
     kinds = {name: onnx.TensorProto.FLOAT for pair in pairs.items() for name in pair}
