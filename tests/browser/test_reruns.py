@@ -9,7 +9,7 @@ from tests import models
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
-RUNS = 200
+RUNS = 60
 BOUND = 0.1
 """MB that a run may leave beyond what one leaves of a cell with a slider."""
 TIMERS = 3000
