@@ -459,6 +459,20 @@ def test_a_plain_way_does_without_us_and_checks_its_result(stop: Any) -> None:
             assert given, f"{cell.id}: compared with nothing of the lesson"
 
 
+def definitions(name: str) -> dict[str, str]:
+    """Return the source of each class and function that the code cells of a notebook define."""
+    codes = [cell.source for cell in read(ROOT / "notebooks" / name).cells if cell.cell_type == "code"]
+    nodes = [node for code in codes for node in ast.parse(re.sub(r"(?m)^ *[%!].*", "", code)).body]
+    return {node.name: ast.unparse(node) for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+
+
+def test_lesson_10b_begins_with_the_network_of_10() -> None:
+    """A folded cell defines it again, so that the notebook runs by itself."""
+    first, second = map(definitions, ("10-where-the-time-goes.ipynb", "10b-layouts-threads-memory.ipynb"))
+    assert {"Mix", "Block", "Enlarger", "Early", "ByConvolution", "variant"} <= first.keys() & second.keys()
+    assert {name for name in first.keys() & second.keys() if first[name] != second[name]} == set()
+
+
 def bound_by(node: ast.AST) -> list[str]:
     """Return the names that a node of a program binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -80,6 +80,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "08b": clicks_08b.click,
     "09": clicks_09.click,
     "10": clicks_10.click,
+    "10b": clicks_10.click_b,
     "11": clicks_11.click,
     "12": clicks_12.click,
 }
