@@ -243,7 +243,8 @@ def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_
     rows = table(prose(COVERAGE), "", "point", "taught in")
     numbers = {letter: [int(row[0][1:]) for row in rows if row[0][0] == letter] for letter in "ESDC"}
     assert numbers == {letter: list(range(1, last + 1)) for letter, last in zip("ESDC", (34, 83, 97, 7), strict=True)}
-    pages = {path.name: path for path in NOTEBOOKS} | {"../docs/api/simplify.md": ROOT / "docs" / "api" / "simplify.md"}
+    pages = {path.name: path for path in NOTEBOOKS}
+    pages |= {f"../docs/api/{path.name}": path for path in (ROOT / "docs" / "api").glob("*.md")}
     headings = {name: set(re.findall(r"(?m)^#+ (.+?) *$", prose(path))) for name, path in pages.items()}
     for number, point, where in rows:
         assert len(point) > 3, number
@@ -456,6 +457,20 @@ def test_a_plain_way_does_without_us_and_checks_its_result(stop: Any) -> None:
             checks = [node for node in ast.walk(tree) if isinstance(node, ast.Assert) or "assert" in called(node)]
             assert checks, cell.id
             assert given, f"{cell.id}: compared with nothing of the lesson"
+
+
+def definitions(name: str) -> dict[str, str]:
+    """Return the source of each class and function that the code cells of a notebook define."""
+    codes = [cell.source for cell in read(ROOT / "notebooks" / name).cells if cell.cell_type == "code"]
+    nodes = [node for code in codes for node in ast.parse(re.sub(r"(?m)^ *[%!].*", "", code)).body]
+    return {node.name: ast.unparse(node) for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+
+
+def test_lesson_10b_begins_with_the_network_of_10() -> None:
+    """A folded cell defines it again, so that the notebook runs by itself."""
+    first, second = map(definitions, ("10-where-the-time-goes.ipynb", "10b-layouts-threads-memory.ipynb"))
+    assert {"Mix", "Block", "Enlarger", "Early", "ByConvolution", "variant"} <= first.keys() & second.keys()
+    assert {name for name in first.keys() & second.keys() if first[name] != second[name]} == set()
 
 
 def bound_by(node: ast.AST) -> list[str]:

@@ -1,4 +1,4 @@
-"""What notebook 08 tells its reader to click, clicked after all of it ran."""
+"""What notebook 08b tells its reader to click, clicked after all of it ran."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def click(lab: JupyterPage) -> None:
     show.click()
     expect(rows.filter(has_text="bounds")).to_have_count(3)
     expect(rows).to_have_count(3)
-    lab.screenshot("08-short", panel)
+    lab.screenshot("08b-short", panel)
     show.click()
     expect(rows).to_have_count(5)
     panel.get_by_role("button", name="Offset").click()
@@ -28,5 +28,5 @@ def click(lab: JupyterPage) -> None:
     panel.get_by_role("searchbox").fill("words")
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("words")
-    lab.screenshot("08-filtered", panel)
+    lab.screenshot("08b-filtered", panel)
     assert lab.errors == []
