@@ -652,7 +652,9 @@ class _ModuleSide:
         def before_half(_module: Any, args: Any, kwargs: Any) -> None:
             tensor = tensor_of(args, kwargs)  # the stream, or a norm of it
             stream = next((value for output, value in norms if output is tensor), tensor)
-            streams.extend([stream] if stream is not streams[-1] and stream.shape == streams[-1].shape else [])
+            is_stream = stream is not streams[-1] and stream.shape[-1] == streams[-1].shape[-1]
+            if is_stream and stream.numel() == streams[-1].numel():  # OPT joins rows and tokens
+                streams.append(stream.reshape(streams[-1].shape))
 
         def after(_module: Any, _args: Any, output: Any) -> None:
             streams.append(output[0] if isinstance(output, tuple) else output)
@@ -666,7 +668,7 @@ class _ModuleSide:
                 hooks.enter_context(layer.register_forward_pre_hook(before_layer, with_kwargs=True))
                 lists = (child for child in layer.children() if isinstance(child, torch.nn.ModuleList))
                 for name, child in itertools.chain(*(each.named_children() for each in (layer, *lists))):
-                    if "norm" in name:
+                    if "norm" in f"{name} {type(child).__name__}".lower():
                         hooks.enter_context(child.register_forward_hook(after_norm, with_kwargs=True))
                     elif [*child.parameters()]:
                         hooks.enter_context(child.register_forward_pre_hook(before_half, with_kwargs=True))

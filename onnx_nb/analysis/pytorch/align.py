@@ -37,7 +37,7 @@ from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import fits
 from onnx_nb.analysis.progress import CountedWork, Progress
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes
-from onnx_nb.analysis.pytorch.operations import Operations, cost_of_end
+from onnx_nb.analysis.pytorch.operations import Operations, cost_of_end, is_layout
 from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 from onnx_nb.analysis.pytorch.side import feeds_of, inputs_of
 from onnx_nb.analysis.results import Table
@@ -292,9 +292,10 @@ class Candidates:
             inputs = arguments.union(slot.value for slot in self._calls[number].inputs)
             results = (slot.value for slot in self._calls[number].outputs if slot.value not in inputs)
             self._makers.update((value, number) for value in results if value not in self._makers)
-        counts = Counter(function.call for function in recording.functions)
-        self._functions = {entry.value: entry.name for entry in recording.functions if counts[entry.call] == 1}
-        """Value → the only function of a call, which returned it."""
+        self._functions = {function.value: function.name for function in recording.functions}
+        """Value → the function that returned it."""
+        self._names = followers((function.call, function.name) for function in recording.functions)
+        """Call → its functions."""
         self._fixed = {number: (value, "input") for number, value in inputs_of(recording, graph).items()}
         """Recorded value → tensor and the method that found it, where there is no doubt."""
         self._open: dict[int, list[int]] = {}
@@ -326,7 +327,9 @@ class Candidates:
         """Shape → the names of the weights that may be compared with values."""
         twins = {function.value: self._twin(function.value) for function in recording.functions}
         tensors = {**{number: value for number, value in twins.items() if value >= 0}, **tensors}
-        self._of_operations = Operations(recording, graph, tensors, self._fits).find() if recording.functions else {}
+        operations = Operations(recording, graph, tensors, self._fits)
+        places = operations.find() if recording.functions else {}
+        self._of_operations = {n: value for n, value in places.items() if not operations.is_another(n, value)}
         """Value of a function → its tensor, found by structure."""
         left = {number: values for number, values in self._open.items() if number not in self._of_operations}
         doubtful = (values for number, values in left.items() if len(values) > 1 or number in self._inner)
@@ -528,14 +531,23 @@ class Candidates:
         of_inner = {self._fixed[output][0] for output in inner if output in self._fixed}
         of_inner |= {self._open[output][0] for output in inner if len(self._open.get(output, ())) == 1}
         exits = [value for value in leaving if value not in of_inner] or leaving
-        if function := self._functions.get(number):
-            costs = {value: cost_of_end(function, graph.op_type(int(graph.producer[value]))) for value in values}
-            if exits and min(map(costs.__getitem__, exits)) == math.inf:  # behind it: the scale of an embedding
-                exits = [value for value in values if costs[value] == 0] or exits
+        costs = {value: self._costs_of_end(number, maker, value) for value in values}
+        if exits and all(costs[value][0] == math.inf for value in exits):
+            if len(self._names[maker]) == 1:  # behind it, such as the scale of an embedding
+                exits = [value for value in values if costs[value][0] == 0] or exits
+            elif any(costs[value][1] == 0 for value in exits):  # before it, such as what a Relu squared squares
+                values = exits = []
         if exits or values:
             self._open[number] = (exits or values)[::-1]  # the last one first
         if values and not exits:
             self._inner.add(number)
+
+    def _costs_of_end(self, number: int, maker: int, value: int) -> tuple[float, float]:
+        """Return what it costs that the function of a value ends at a tensor, or another one of that call does."""
+        op, name = self._graph.op_type(int(self._graph.producer[value])), self._functions.get(number)
+        others = [other for other in self._names.get(maker, ()) if other != name and not is_layout(other)]
+        costs = [cost_of_end(other, op) for other in others]
+        return 0.0 if name is None else cost_of_end(name, op), min(costs, default=math.inf)
 
     def _narrow(self) -> None:
         """Leave of several tensors of one value those that the nodes of most calls read that torch passed it to."""

@@ -366,3 +366,30 @@ def test_a_module_with_an_encoder_is_read_step_by_step(name: str) -> None:
             np.testing.assert_allclose(streams[halves * layer], hidden.numpy(), rtol=1e-4, atol=1e-5)
     with pytest.raises(onnx_nb.FeedError, match="has an encoder, and feeds= has nothing"):
         _ModuleSide(module, {})
+
+
+@pytest.mark.parametrize("name", ["GPT2", "OPT"])
+def test_the_streams_of_a_module_are_found_whatever_its_norms_are_called(name: str) -> None:
+    """GPT-2's are called ln_1 and ln_2, and OPT joins rows and tokens before its MLP."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 90, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    more = {
+        "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+        "OPT": {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "ffn_dim": 48,
+            "word_embed_proj_dim": 32,
+        },
+    }[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**sizes, **more)
+    module = getattr(transformers, f"{name}{'LMHeadModel' if name == 'GPT2' else 'ForCausalLM'}")(config).eval()
+    ids = np.array([[5, 7, 20, 33], [8, 9, 4, 11]])
+    _, streams = _ModuleSide(module, {}).step(ids, np.ones((2, 4), np.int64))
+    with torch.no_grad():
+        hidden = module(torch.tensor(ids), output_hidden_states=True).hidden_states
+    assert [stream.shape for stream in streams] == [(2, 4, 32)] * 5
+    for layer in (0, 1):
+        np.testing.assert_allclose(streams[2 * layer], hidden[layer].numpy(), rtol=1e-4, atol=1e-5)
