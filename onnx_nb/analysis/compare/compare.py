@@ -21,20 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.compare import thresholds
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
-from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
+from onnx_nb.analysis.compare.dumps import Dump, Dumped, dumped, is_dump
 from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.operands import input_of
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, precision_of, quantizes, unrounded
 from onnx_nb.analysis.compare.sides import Feed, Recorded, Running
-from onnx_nb.analysis.compare.thresholds import (
-    MATCH_DISTANCE,
-    PREFERENCE_FACTOR,
-    VALUE_MATCH_DISTANCE,
-    VALUE_MATCH_ELEMENTS,
-)
+from onnx_nb.analysis.compare.thresholds import MATCH_DISTANCE, PREFERENCE_FACTOR
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.dataflow import followers
@@ -45,7 +41,7 @@ from onnx_nb.analysis.match.diff import diff
 from onnx_nb.analysis.match.node_matching import HOW, Matching
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.storage import available_memory
-from onnx_nb.analysis.model.tensors import input_types
+from onnx_nb.analysis.model.tensors import input_types, listed
 from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.feeds import read_feeds
@@ -179,9 +175,6 @@ def compare(
     feed, about = first.inputs if models and first else None, (names[0], names[1], points, leftovers, pairs.feeds)
     comparison = Comparison(*about, models=models, feed=feed, notes=tuple(notes))
     return explained(comparison, functools.partial(_weight_differences, graphs))
-
-
-# --- running --------------------------------------------------------------------------------------------------------
 
 
 def _sides(
@@ -353,12 +346,16 @@ def _dump_notes(
         if not isinstance(side, Dumped):
             continue
         graph = sides[0].graph
-        inputs = {
-            graph.value_names[pair.reference]: error
+        wrong = {
+            graph.value_names[pair.reference]: error.rel_l2
             for pair, error in errors.items()
-            if all(both.graph.producer[pair.of(at)] < 0 for at, both in enumerate(sides))
+            if (error.mismatches or error.rel_l2 > thresholds.FEED_DISTANCE)
+            and all(both.graph.producer[pair.of(at)] < 0 for at, both in enumerate(sides))
         }
-        yield from different_feeds(inputs, side.label)
+        if wrong:
+            names = listed((f"{quoted(name)} (by {far:.1g} of its norm)" for name, far in wrong.items()), str)
+            what = f"in {side.label}, the input {names} is another, and so may be all values"
+            yield f"The sides were not fed the same: {what}."
         ports = {value.name for value in graph.model.inputs}
         left = sorted((entry for entry in leftovers if entry.side == role), key=lambda entry: entry.name not in ports)
         if left and left[0].name in ports:
@@ -367,9 +364,6 @@ def _dump_notes(
             many = f"{len(left)} of {count_text(len(left) + len(errors), 'array')}"
             more = f", and {len(left) - 1} more" if left[1:] else ""
             yield f"In {side.label}, {many} are not compared: {quoted(left[0].name)} ({left[0].reason}){more}."
-
-
-# --- differences ----------------------------------------------------------------------------------------------------
 
 
 def _operator(graph: Graph, value: int) -> str:
@@ -421,9 +415,6 @@ def _weight_differences(graphs: tuple[Graph, Graph], point: Point) -> Iterator[s
         if not errors.is_equal:
             many = f"{errors.count - errors.equal:,} of {errors.count:,} values"
             yield f"weight {quoted(names[0])} differs in {many}, by at most {errors.max_abs:.3g}"
-
-
-# --- possible matches -----------------------------------------------------------------------------------------------
 
 
 def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Option]:
@@ -508,9 +499,6 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
     return None
 
 
-# --- decisions ------------------------------------------------------------------------------------------------------
-
-
 def chosen(by_option: Mapping[Option, ErrorStats], preference: Iterable[Option]) -> list[Option]:
     """Return one option for each value of the reference, each value of the candidate at most once."""
     by_value = followers((option.reference, option) for option in preference if option in by_option)
@@ -548,14 +536,11 @@ def chosen(by_option: Mapping[Option, ErrorStats], preference: Iterable[Option])
 def matched_by_values(
     graphs: tuple[Graph, Graph], samples: Sequence[Mapping[int, Sample]], doubtful: Mapping[int, float]
 ) -> Iterator[Option]:
-    """Match values that are each other's nearest, by shape and sampled elements.
-
-    A match of ``doubtful`` values of the reference, whose distances are known, is replaced by a far better one.
-    """
+    """Match values that are each other's nearest, by shape and sampled elements; ``doubtful`` ones have a distance."""
     by_shape: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
     for at, of_side in enumerate(samples):
         for value, sample in of_side.items():
-            if len(sample.values) >= VALUE_MATCH_ELEMENTS:
+            if len(sample.values) >= thresholds.VALUE_MATCH_ELEMENTS:
                 by_shape.setdefault(sample.shape, ([], []))[at].append(value)
     for sources, targets in by_shape.values():
         if not sources or not targets:
@@ -573,8 +558,8 @@ def matched_by_values(
             with np.errstate(invalid="ignore"):  # of infinite ones, which are not usable
                 distance = np.linalg.norm(other - one, axis=1) / np.maximum(norms, norm)
             distance[~usable] = np.inf
-            least = float(distance.min())
-            if least > VALUE_MATCH_DISTANCE or least * PREFERENCE_FACTOR >= doubtful.get(value, math.inf):
+            least, limit = float(distance.min()), thresholds.VALUE_MATCH_DISTANCE
+            if least > limit or least * PREFERENCE_FACTOR >= doubtful.get(value, math.inf):
                 continue
             near = [targets[row] for row in np.flatnonzero(distance <= max(least * 2, 1e-12))]
             if len(near) > 1:  # copies: only one produced by the same operator can be the match

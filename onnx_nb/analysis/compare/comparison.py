@@ -18,18 +18,11 @@ from typing import Any, Final, Literal, Self, TypeVar
 import numpy as np
 
 from onnx_nb.analysis.arguments import check_choice
+from onnx_nb.analysis.compare import thresholds
 from onnx_nb.analysis.compare.metrics import METRICS, Condition, ErrorSize, ErrorStats, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
 from onnx_nb.analysis.compare.rankings import layer_rows, layers_table, points_table
-from onnx_nb.analysis.compare.thresholds import (
-    FACTOR_ELEMENTS,
-    FACTOR_ERROR,
-    FACTOR_RESIDUE,
-    MEDIAN_FLOOR,
-    OUTLIER_FACTOR,
-    ROUNDING_ULPS,
-    SCALE_EXCESS,
-)
+from onnx_nb.analysis.compare.thresholds import MEDIAN_FLOOR, OUTLIER_FACTOR, ROUNDING_ULPS
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text
 from onnx_nb.analysis.graph.dataflow import followers
@@ -252,8 +245,15 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         if self.has_isolated:
             scores = self.scores("isolated")
             bar = max(OUTLIER_FACTOR, math.sqrt(scores[np.isfinite(scores)].max(initial=0.0)))
-            places = np.flatnonzero(scores >= bar)
-            return self.points[places[0]] if len(places) else self._first_of_unusual_kind()
+            if len(places := np.flatnonzero(scores >= bar)):
+                return self.points[int(places[0])]
+            sizes, kinds = self._sizes("isolated"), np.asarray([point.op_type for point in self.points])
+            rest = {kind: sizes[(kinds != kind) & (sizes > 0) & np.isfinite(sizes)] for kind in set(kinds)}
+            usual = {kind: _lower_median(values) for kind, values in rest.items()}
+            for point, size in zip(self.points, sizes, strict=True):
+                if size > OUTLIER_FACTOR * max(usual[point.op_type], _rounding(point)):
+                    return point
+            return None
         before = 0.0
         for point in self.points:
             errors = point.error_size("cumulative")
@@ -262,16 +262,6 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             if errors.mismatches or errors.rel_l2 > max(ROUNDING_ULPS * precision(errors), OUTLIER_FACTOR * before):
                 return point
             before = max(before, 0.0 if math.isnan(errors.rel_l2) else errors.rel_l2)
-        return None
-
-    def _first_of_unusual_kind(self) -> Point | None:
-        """Return the first point whose isolated error is unusual among those of all other kinds, and no rounding."""
-        sizes = self._sizes("isolated")
-        kinds = np.asarray([point.op_type for point in self.points])
-        usual = {kind: _lower_median(sizes[(kinds != kind) & (sizes > 0) & np.isfinite(sizes)]) for kind in set(kinds)}
-        for point, size in zip(self.points, sizes, strict=True):
-            if size > OUTLIER_FACTOR * max(usual[point.op_type], _rounding(point)):
-                return point
         return None
 
     @property
@@ -385,7 +375,9 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
                     ratios[place] = min(ratios[place], 1.0)
                 # its error may be small beside the values
                 if sizes[place] > 0 and (faulty := point.faulty) is not None:
-                    ratios[place] = max(ratios[place], OUTLIER_FACTOR * max(faulty.excess / SCALE_EXCESS, 1.0))
+                    ratios[place] = max(
+                        ratios[place], OUTLIER_FACTOR * max(faulty.excess / thresholds.SCALE_EXCESS, 1.0)
+                    )
             return ratios
         if by not in METRICS:
             choices = ", ".join(["isolated", "cumulative", *METRICS])
@@ -653,10 +645,11 @@ _LARGEST_HALF: Final = float(np.finfo(np.float16).max)
 def _factor(point: Point) -> list[str]:
     """Return the factor of values that differ by nothing else: a divisor or a scale is wrong."""
     errors = point.isolated or point.cumulative
-    if errors is None or errors.mismatches or errors.nonzero < FACTOR_ELEMENTS or not errors.rel_l2 > FACTOR_ERROR:
+    if errors is None or errors.mismatches or errors.nonzero < thresholds.FACTOR_ELEMENTS:
         return []
     # what is left of the difference once the candidate is scaled
-    if not math.sqrt(max(2 - 2 * abs(errors.cosine), 0)) < errors.rel_l2 * FACTOR_RESIDUE:
+    residue = math.sqrt(max(2 - 2 * abs(errors.cosine), 0))
+    if not (errors.rel_l2 > thresholds.FACTOR_ERROR and residue < errors.rel_l2 * thresholds.FACTOR_RESIDUE):
         return []
     factor = math.copysign(errors.candidate_norm / errors.reference_norm, errors.cosine)
     return [f"every value is {factor:.4g} times what it should be"]

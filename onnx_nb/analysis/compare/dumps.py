@@ -12,9 +12,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.metrics import ErrorStats, kind_of
+from onnx_nb.analysis.compare.metrics import kind_of
 from onnx_nb.analysis.compare.sides import Recorded
-from onnx_nb.analysis.compare.thresholds import FEED_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.dataflow import followers
@@ -95,15 +94,6 @@ def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumpe
     notes = [f"{_few(last, len(matches), label)} channels last, turned to compare."] if last else []
     notes += [f"{_few(several, len(matches), label)} {text}." for text, several in by_types.items()]
     return Dumped(graph.model, arrays, label, matches, frozenset(last)), unfit | other_kind, notes
-
-
-def different_feeds(names: Mapping[str, ErrorStats], label: str) -> list[str]:
-    """Return a note on graph inputs whose values in a dump are not those that the model was fed."""
-    wrong = {name: errors for name, errors in names.items() if errors.mismatches or errors.rel_l2 > FEED_DISTANCE}
-    if not wrong:
-        return []
-    inputs = listed(wrong, lambda name: f"{quoted(name)} (by {wrong[name].rel_l2:.1g} of its norm)")
-    return [f"The sides were not fed the same: in {label}, the input {inputs} is another, and so may be all values."]
 
 
 def _few(names: Sequence[str], count: int, label: str) -> str:

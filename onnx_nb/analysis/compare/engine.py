@@ -241,9 +241,6 @@ def points_of(
     return tuple(points)
 
 
-# --- feeds ----------------------------------------------------------------------------------------------------------
-
-
 def _run_both_ways(
     sides: Sides, plan: Plan, feed: Feed, progress: Progress | None = None, proposal: Proposal | None = None
 ) -> PairErrors:
@@ -277,9 +274,6 @@ def _run_remote(token: str, payload: bytes, feed: Feed) -> bytes:
         _local.sides, _local.plan = pickle.loads(payload)  # noqa: S301 (our own)
         _local.token = token
     return pickle.dumps(_run_both_ways(_local.sides, _local.plan, feed))
-
-
-# --- regions --------------------------------------------------------------------------------------------------------
 
 
 def _isolate(  # noqa: PLR0917
@@ -327,9 +321,6 @@ def scale_of(model: Model, option: Option) -> Scale:
     """Return the scale and zero point of an option's integers."""
     scale, zero_point = map(model.tensor, option.scale)
     return Scale(np.float32(scale), zero_point)
-
-
-# --- both sides in turn ---------------------------------------------------------------------------------------------
 
 
 def run_sides(sides: Sides, plan: Plan, feed: Feed, folder: str, progress: Progress | None = None) -> PairErrors:

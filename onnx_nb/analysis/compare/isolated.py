@@ -145,10 +145,7 @@ def _batches(
     tensors: Collection[int],
     limit: int,
 ) -> list[list[int]]:
-    """Divide tensors, in order of execution, so that the values and weights of each batch fit into memory.
-
-    Those whose region reads anything but the given tensors are left out.
-    """
+    """Divide tensors, in order of execution, into batches that fit into memory; leave out those that read others."""
     batches: list[list[int]] = []
     weights, names = graph.model.initializers, graph.value_names
     cache: set[int] = set()

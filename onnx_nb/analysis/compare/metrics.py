@@ -315,10 +315,7 @@ _name = functools.cache(lambda dtype: dtype.name)
 
 
 def lazy_errors(reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> ErrorStats:
-    """Return the errors of two arrays that nobody changes: their size is computed now, the rest when it is first read.
-
-    The options are those of `ErrorStats.of`.
-    """
+    """Return `ErrorStats.of` two arrays that nobody changes: its size is computed now, the rest when first read."""
     compute = functools.partial(ErrorStats.of, reference, candidate, **options)
     with np.errstate(all="ignore"):
         parts = array_errors.finite_sums(reference, candidate)

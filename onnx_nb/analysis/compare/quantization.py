@@ -16,18 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from onnx_nb.analysis.compare import rounding
 from onnx_nb.analysis.compare.operands import TRANSPARENT, Operand, constant_of, input_of, weights_at
 from onnx_nb.analysis.compare.readings import mistake_of, smoothing_of
-from onnx_nb.analysis.compare.rounding import (
-    Rounded,
-    costs_of,
-    is_integer,
-    levels_of,
-    rounding_to,
-    rows_of,
-    sampled,
-    spacing,
-)
+from onnx_nb.analysis.compare.rounding import Rounded, rows_of, sampled
 from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted, ratio_text, shape_text, share_text
@@ -281,10 +273,7 @@ class Quantizer:
 
 
 def input_powers(graph: Graph, arrays: Mapping[int, Callable[[], NDArray[Any]]]) -> dict[int, Floats]:
-    """Return the mean square of each channel of the inputs of products with a weight, by node.
-
-    ``arrays`` is that of `activations`.
-    """
+    """Return the mean square of each channel of the inputs of products with a weight, by node; see `activations`."""
     powers = {}
     for node in range(graph.main_count) if quantizes(graph) else ():
         row = facts(graph.op_type(node))
@@ -326,8 +315,8 @@ def activations(
         for value, names in scales.items()
         if value in arrays
     }
-    rounding = (node for node in range(graph.main_count) if graph.op_type(node) in _ROUNDING)
-    sites |= {node: site for node in rounding if (site := _site(graph, node, arrays)) is not None}
+    quantizing = (node for node in range(graph.main_count) if graph.op_type(node) in _ROUNDING)
+    sites |= {node: site for node in quantizing if (site := _site(graph, node, arrays)) is not None}
     for node, site in sorted(sites.items(), key=lambda entry: int(graph.rank[entry[0]])):
         if (array := arrays[site.value]()).dtype.kind != "f" or not array.size:
             continue
@@ -421,17 +410,18 @@ def _activation(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is
     count = len(rows) if is_wide else 1
     columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in numbers)
     scale, zero, back_scale, back_zero = (np.broadcast_to(column, (count, 1)) for column in columns)
-    lowest, highest = levels_of(dtype)
+    lowest, highest = rounding.levels_of(dtype)
     sample = sampled(rows, "activation")
-    codes = np.clip(rounding_to(dtype)(np.clip(sample / scale, -(2.0**24), 2.0**24)) + zero, lowest, highest)
-    back, steps = (codes - back_zero) * back_scale, np.abs(back_scale) * spacing(codes, dtype)
+    quotients = rounding.rounding_to(dtype)(np.clip(sample / scale, -(2.0**24), 2.0**24))
+    codes = np.clip(quotients + zero, lowest, highest)
+    back, steps = (codes - back_zero) * back_scale, np.abs(back_scale) * rounding.spacing(codes, dtype)
     maker = _maker(graph, input_of(graph, node, 0)) if graph.op_type(node) in _ROUNDING else node
     ends = facts(graph.op_type(maker)).range
     if ends is not None and math.isfinite(ends[1]):  # the scale comes from the range of the function
         lows, highs = np.minimum(lows, ends[0]), np.maximum(highs, ends[1])
     values = Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs)
     is_symmetric = float(zero[0, 0]) == (lowest + highest + 1) // 2
-    costs = costs_of(values, (lowest, highest), dtype, is_symmetric=is_symmetric, is_wide=is_wide)
+    costs = rounding.costs_of(values, (lowest, highest), dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     apart = []
     if (scale != back_scale).any():
         apart.append(f"the scale {back_scale[0, 0]:.3g} instead of {scale[0, 0]:.3g}")
@@ -487,29 +477,27 @@ def _weight_shape(graph: Graph, value: int) -> Sequence[int] | None:
 def weight_quantizer(
     graph: Graph, node: int, operand: Operand, right: NDArray[Any], powers: Floats | None = None
 ) -> Quantizer | None:
-    """Return the quantizer of a weight that a node reads; ``right`` is the reference's weight, of the same shape.
-
-    ``powers`` are mean squares of the channels of the node's input.
-    """
+    """Return the quantizer of a weight that a node reads, against the reference's; ``powers`` are of `input_powers`."""
     if operand.steps is None or operand.integers is None:
         return None
-    axis = _output_axis(graph, node, right.ndim)
+    is_conv = "Conv" in graph.op_type(node)
+    axis = 0 if is_conv or (right.ndim < 3 and attribute(graph.nodes[node], "transB", 0)) else -1
     parts = right, operand.array, operand.integers, np.abs(operand.steps)
     values, back, integers, steps = (sampled(rows_of(array, axis), "weight") for array in parts)
     real = values.astype(np.float64)
     codes = integers.astype(np.float64)
     dtype = operand.integers.dtype
-    is_float = not is_integer(dtype)
+    is_float = not rounding.is_integer(dtype)
     is_whole = is_float or dtype.name.endswith(str(operand.bits))
-    ends: tuple[float, float] = levels_of(dtype) if is_whole else (0, 2**operand.bits - 1)
+    ends: tuple[float, float] = rounding.levels_of(dtype) if is_whole else (0, 2**operand.bits - 1)
     if not np.isfinite(real).all() or not real.size:
         return None
-    apart = np.maximum(steps * spacing(codes, dtype), np.abs(real) * np.finfo(np.float32).eps * 4)
+    apart = np.maximum(steps * rounding.spacing(codes, dtype), np.abs(real) * np.finfo(np.float32).eps * 4)
     sample = Rounded(real, back, codes, apart, real.min(axis=1), real.max(axis=1))
     middle = (ends[0] + ends[1] + 1) // 2
     is_wide = operand.granularity != "tensor"
     is_symmetric = operand.zero_point in (0, middle)
-    costs = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
+    costs = rounding.costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     name, zero = operand.initializer.removesuffix("_quantized"), operand.zero_point
     low, high = float(np.min((ends[0] - zero) * steps)), float(np.max((ends[1] - zero) * steps))
     kind = dtype.name if is_float else f"{'u' if ends[0] == 0 else ''}int{operand.bits}"
@@ -593,9 +581,3 @@ _AS_IT_IS: Final = "_quantized"
 """Suffix of a weight that onnxruntime quantizes without turning it."""
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes that onnxruntime's quantizers append to the name of a float weight for that of the quantized one."""
-
-
-def _output_axis(graph: Graph, node: int, ndim: int) -> int:
-    if ndim > 2 or "Conv" in graph.op_type(node):
-        return 0 if "Conv" in graph.op_type(node) else -1
-    return 0 if attributes(graph.nodes[node]).get("transB", 0) else -1

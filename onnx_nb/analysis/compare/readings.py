@@ -26,10 +26,7 @@ Reading = tuple[str, "Floats", "Floats | float", "Floats"]
 
 
 def mistake_of(right: NDArray[Any], operand: Operand, scales: Mapping[str, NDArray[Any]]) -> str:
-    """Return what a weight should be read with, if its error vanishes with it; empty if with nothing that is tried.
-
-    ``scales`` are those of other weights, by name.
-    """
+    """Return what a weight should be read with for its error to vanish, or ""; ``scales`` are of other weights."""
     corner = tuple(slice(_CROP) for _ in right.shape)
     parts = right, operand.array, np.asarray(operand.steps), np.asarray(operand.integers)
     real, actual, steps, codes = (part[corner].astype(np.float64) for part in parts)

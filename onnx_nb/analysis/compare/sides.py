@@ -7,7 +7,7 @@ these methods is a side: `Running`, `Recorded`, and torch's recordings.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -60,10 +60,7 @@ class Side(Protocol):
 
 
 class Running:
-    """A model that runs on each feed, without graph optimization so that no value is lost.
-
-    With ``is_small`` all values of a feed may be in memory together, and one session computes them.
-    """
+    """A model that runs on each feed without graph optimization, in one session if all its values are ``is_small``."""
 
     def __init__(self, model: Model, memory_limit: int, *, is_small: bool = False) -> None:
         self.graph: Final = Graph.of(model)
@@ -176,9 +173,11 @@ class _SideSink(Sink):
     """Passes on the values of one side's windows."""
 
     def __init__(self, graph: Graph, original: Mapping[int, int], at: int, taker: Taker) -> None:
-        report: Callable[[float, str], None] | None = taker.progress
-        super().__init__(graph, report and (lambda _, what: report(sum(taker.done) / 2, what)))
-        self._original, self._at, self._taker = original, at, taker
+        self._graph, self._original, self._at, self._taker = graph, original, at, taker
+
+    def before(self, nodes: Sequence[int], share: float) -> None:  # noqa: ARG002
+        if self._taker.progress is not None:
+            self._taker.progress(sum(self._taker.done) / 2, self._graph.node_labels(nodes))
 
     def held(self) -> int:
         return self._taker.nbytes()

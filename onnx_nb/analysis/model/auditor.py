@@ -12,27 +12,8 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, plain_text, quoted, shortened
+from onnx_nb.analysis.model import storage, tensors
 from onnx_nb.analysis.model.model import Model, label_of, storage_of
-from onnx_nb.analysis.model.storage import (
-    KNOWN_KEYS,
-    Claim,
-    Extent,
-    File,
-    MissingFileError,
-    Source,
-    UnsafeLocationError,
-)
-from onnx_nb.analysis.model.tensors import (
-    Place,
-    declared_bytes,
-    dtype_name,
-    elements,
-    held_bytes,
-    may_be_shape,
-    numpy_dtype,
-    placed,
-    type_and_shape,
-)
 from onnx_nb.analysis.progress import CountedWork, Progress
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 
@@ -180,18 +161,19 @@ class Auditor:
 
     def audit(self, *, checksums: bool, progress: Progress | None) -> Audit:
         """Check every tensor and every data file."""
-        uses = [_Use(tensor, place, f"{place.label} of {self.label}") for tensor, place in placed(self.model.proto)]
+        places = tensors.placed(self.model.proto)
+        uses = [_Use(tensor, place, f"{place.label} of {self.label}") for tensor, place in places]
         by_location: dict[str, list[_Use]] = {}
         for use in uses:
             if use.tensor.data_location == TensorProto.EXTERNAL:
-                use.claim = Claim.of(use.tensor, use.what)
+                use.claim = storage.Claim.of(use.tensor, use.what)
                 by_location.setdefault(use.claim.location, []).append(use)
             else:
                 self._check_inner(use)
         for location, users in by_location.items():
             self._check_location(location, users)
         dense = [use for use in uses if use.location is not None and not use.place.kind.startswith("sparse")]
-        small = [use for use in dense if may_be_shape(use.tensor)]
+        small = [use for use in dense if tensors.may_be_shape(use.tensor)]
         if small:
             names = _uses_text(small)
             message = f"{names} of {self.label} may decide shapes, which onnxruntime infers before it reads files."
@@ -202,8 +184,8 @@ class Auditor:
         self._check_checksums(compute=checksums, progress=progress)
         files = self.files.values()
         present = [DataFile(f.location, f.source.nbytes, len(f.users), *f.counts, f.sha1) for f in files]
-        tensors = tuple(use.entry() for use in uses)
-        return Audit(self.model.name, tensors, (*self.missing, *present), tuple(self.problems))
+        entries = tuple(use.entry() for use in uses)
+        return Audit(self.model.name, entries, (*self.missing, *present), tuple(self.problems))
 
     def _report(self, severity: str, kind: str, uses: Sequence[_Use], message: str, advice: str = _REWRITE) -> None:
         for use in uses:
@@ -217,22 +199,22 @@ class Auditor:
             message = f"{what} is one segment of a tensor, which no version of ONNX defines how to join."
             self._report("error", "size", [use], message, "Export the model again.")
         if tensor.data_type == TensorProto.STRING:
-            unit, count, expected_count = "strings", len(tensor.string_data), elements(tensor.dims)
+            unit, count, expected_count = "strings", len(tensor.string_data), tensors.elements(tensor.dims)
         else:
-            unit, count, expected_count = "bytes", held_bytes(tensor), declared_bytes(tensor)
-            if numpy_dtype(tensor.data_type) is None or expected_count < 0:
+            unit, count, expected_count = "bytes", tensors.held_bytes(tensor), tensors.declared_bytes(tensor)
+            if tensors.numpy_dtype(tensor.data_type) is None or expected_count < 0:
                 message = f"{what} has element type {tensor.data_type} and shape {list(tensor.dims)[:12]}."
                 self._report("error", "size", [use], message, "Its size in bytes is unknown. Export it again.")
                 return
             use.nbytes, use.length = expected_count, count
         use.agrees = count == expected_count
         if not use.agrees:
-            message = f"{what} holds {count} {unit}, but {type_and_shape(tensor)} takes {expected_count}."
+            message = f"{what} holds {count} {unit}, but {tensors.type_and_shape(tensor)} takes {expected_count}."
             self._report("error", "size", [use], message, "The file is damaged, or was written by a faulty tool.")
 
     def _check_location(self, location: str, uses: list[_Use]) -> None:
         """Check all tensors with bytes at one location."""
-        source: Source | None = None
+        source: storage.Source | None = None
         failure: OnnxNbError | None = None
         try:
             source = storage_of(self.model).source(location, f"{_uses_text(uses)} of {self.label}")
@@ -241,15 +223,16 @@ class Auditor:
         for use in uses:
             self._check_claim(use, source)
         if failure is not None:
-            missing, unsafe = isinstance(failure, MissingFileError), isinstance(failure, UnsafeLocationError)
+            missing = isinstance(failure, storage.MissingFileError)
+            unsafe = isinstance(failure, storage.UnsafeLocationError)
             kind = "missing file" if missing else "unsafe path" if unsafe else "file"
             self._report("error", kind, uses, failure.message, failure.advice)
             self.missing.append(DataFile(location, None, len(uses), 0, 0, 0, ""))
-        elif isinstance(source, File) and not source.permanent:
+        elif isinstance(source, storage.File) and not source.permanent:
             # "data" and "./data" are one file
             self.files.setdefault(source.identity, _FileUses(location, source)).users += uses
 
-    def _check_claim(self, use: _Use, source: Source | None) -> None:
+    def _check_claim(self, use: _Use, source: storage.Source | None) -> None:
         """Check a tensor's claim against the file, and for entries that onnx and onnxruntime read differently."""
         claim, what = use.claim, use.what
         assert claim is not None  # noqa: S101  # only tensors with external data get here
@@ -270,9 +253,9 @@ class Auditor:
                 message = f"{what} has external data with an empty {key}, which onnx and onnxruntime refuse."
                 self._report("error", "number", [use], message)
         keys = [plain_text(entry.key) for entry in use.tensor.external_data]
-        use.keys = tuple(dict.fromkeys(key for key in keys if key not in KNOWN_KEYS))
+        use.keys = tuple(dict.fromkeys(key for key in keys if key not in storage.KNOWN_KEYS))
         for key in dict.fromkeys(keys):
-            if key in KNOWN_KEYS:
+            if key in storage.KNOWN_KEYS:
                 if keys.count(key) > 1:
                     message = f"{what} gives {key!r} {keys.count(key)} times; the last one counts."
                     self._report("warning", "key", [use], message)
@@ -346,7 +329,7 @@ class Auditor:
             uses = [use for use in file.users if use.given_checksum]
             what = f"{quoted(file.location)} of {self.label}"
             try:
-                file.sha1 = _sha1(Extent(file.source, 0, file.source.nbytes, what), work)
+                file.sha1 = _sha1(storage.Extent(file.source, 0, file.source.nbytes, what), work)
                 self._compare(file, uses, work)
             except OnnxNbError as error:
                 self._report("error", "file", uses, error.message, error.advice)
@@ -365,7 +348,7 @@ class Auditor:
             span = use.span if single else None
             if checksum == file.sha1:
                 use.checksum = "verified"
-            elif span and checksum == _sha1(Extent(file.source, span[0], span[1] - span[0], use.what), work):
+            elif span and checksum == _sha1(storage.Extent(file.source, span[0], span[1] - span[0], use.what), work):
                 use.checksum = "verified"
                 exact.append(use)
             else:
@@ -393,9 +376,9 @@ class _Use:
     """A tensor, where its bytes should be, and what is wrong with that."""
 
     tensor: TensorProto
-    place: Place
+    place: tensors.Place
     what: str
-    claim: Claim | None = None
+    claim: storage.Claim | None = None
     location: str | None = None
     offset: int | None = None
     nbytes: int | None = None
@@ -423,7 +406,7 @@ class _Use:
         return TensorEntry(
             name=plain_text(self.tensor.name) or self.place.name,
             place=self.place.label,
-            dtype=dtype_name(self.tensor.data_type),
+            dtype=tensors.dtype_name(self.tensor.data_type),
             shape=tuple(self.tensor.dims),
             alignment=None if self.offset is None else _alignment(self.offset),
             overlaps=tuple(self.overlaps),
@@ -438,14 +421,14 @@ class _FileUses:
     """One data file, and the tensors in it."""
 
     location: str
-    source: File
+    source: storage.File
     users: list[_Use] = field(default_factory=list)
     counts: tuple[int, int, int] = (0, 0, 0)
     """Bytes used, bytes of padding, and bytes of no tensor."""
     sha1: str = ""
 
 
-def _sha1(extent: Extent, work: CountedWork) -> str:
+def _sha1(extent: storage.Extent, work: CountedWork) -> str:
     digest = hashlib.sha1(usedforsecurity=False)
     for data in extent.stream(_READ_SIZE) if extent.nbytes else ():
         digest.update(data)

@@ -11,7 +11,7 @@ import itertools
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import onnx
 from google.protobuf.message import EncodeError
@@ -28,9 +28,7 @@ from onnx_nb.analysis.model.package import Package
 from onnx_nb.analysis.model.save import PAGE, Layout, ending, python_command, working_folder, write_model
 from onnx_nb.analysis.model.storage import embed, path_of, refer
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of, may_be_shape, placed
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.progress import Progress
 
 
 @known_arguments

@@ -190,13 +190,7 @@ class Package(Model):
 
 
 def open_package(folder: Path) -> Package | None:
-    """Return the package in a folder; ``None`` if it is none.
-
-    Raises
-    ------
-    ModelFileError
-        If its configuration cannot be read, or names a model that is not there or lies outside.
-    """
+    """Return the package in a folder; ``None`` if it is none."""
     names = file_names(folder)
     parts = sorted(name for name in names if (folder / name).is_dir() and not (folder / name).is_symlink())[:_MODELS]
     names += [f"{part}/{name}" for part in parts for name in file_names(folder / part)]

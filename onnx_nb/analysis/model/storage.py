@@ -61,17 +61,7 @@ class Storage:
         return [self.extent(tensor, f"{place.label} of {label}") for tensor, place in pairs]
 
     def unusable(self, proto: ModelProto, label: str) -> list[tuple[str, OnnxNbError]]:
-        """Return the first weight in each data file that cannot be used, and why; reads no file.
-
-        Examples
-        --------
-        >>> import onnx
-        >>> weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[100], data_location=1)
-        >>> _ = weight.external_data.add(key="location", value="w.bin")
-        >>> proto = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
-        >>> [name for name, _ in Storage().unusable(proto, "a model")]
-        ['w']
-        """
+        """Return the first weight in each data file that cannot be used, and why; reads no file."""
         users: dict[str, list[str]] = {}
         for tensor in proto.graph.initializer:
             if tensor.data_location == TensorProto.EXTERNAL:

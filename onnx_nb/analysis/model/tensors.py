@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-    TypeProto,
-)
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
@@ -344,7 +335,7 @@ def all_weights(proto: ModelProto) -> dict[str, WeightProto]:
     function has the name of the function before its own, and one whose name is taken, in a body, a number behind it.
     """
     weights: dict[str, WeightProto] = {}
-    waiting: list[tuple[str, GraphProto | FunctionProto]] = [("", proto.graph)]
+    waiting: list[tuple[str, GraphProto | onnx.FunctionProto]] = [("", proto.graph)]
     waiting += ((f"{plain_text(function.name)}::", function) for function in proto.functions)
     for prefix, graph in waiting:
         pairs = [*initializers_of(graph).items()] if isinstance(graph, GraphProto) else []

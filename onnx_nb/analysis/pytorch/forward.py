@@ -57,13 +57,7 @@ class Forward(Displayed):
 
 
 def forward_or_export(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None = None) -> Model | Forward:
-    """Return the export of a module; where that fails, the forward pass, with what fails and why.
-
-    Raises
-    ------
-    TypeError
-        If ``module`` is no ``torch.nn.Module``.
-    """
+    """Return the export of a module; where that fails, the forward pass, with what fails and why."""
     try:
         return export(module, args, kwargs)
     except ExportError as error:

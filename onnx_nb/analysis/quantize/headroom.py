@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,13 +11,11 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError
 from onnx_nb.analysis.formatting import count_text, number_text, quoted, share_text
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.quantize.calibration import FLOATS
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.scopes.scopes import layer_of
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.run.capture import Capture
 
 HALF_LIMIT: Final = 65504.0
 """Largest number of float16."""

@@ -32,22 +32,13 @@ from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
+from onnx_nb.analysis.run import value_recorder
 from onnx_nb.analysis.run.attention import attention_probabilities
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import feeds_text, on_random_feeds
 from onnx_nb.analysis.run.session import CAST_PREFIX, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
-from onnx_nb.analysis.run.value_recorder import (
-    ABSENT,
-    Job,
-    Partial,
-    Predicate,
-    Store,
-    run_in_executor,
-    run_in_subprocess,
-    run_in_turn,
-    unspilled,
-)
+from onnx_nb.analysis.run.value_recorder import ABSENT, Job, Partial, Predicate, Store, unspilled
 from onnx_nb.analysis.run.windows import can_look_inside
 
 
@@ -143,7 +134,8 @@ def capture(
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise CaptureError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
-    selection = keep if keep is None or callable(keep) else frozenset(named(graph, keep, values, "keep"))
+    patterns = () if keep is None else keep
+    selection = patterns if callable(patterns) else frozenset(named(graph, patterns, values, "keep"))
     job = Job(source, tuple(values), selection, stop_at, limit, times, ranges)
     refuse_faults(graph, lambda: job.windows(reuse=False).runs)
     job, translate = _with_casts(graph, job)
@@ -154,11 +146,11 @@ def capture(
     inputs = read_feeds(source, feeds, shapes)
     try:
         if subprocess:
-            partials = run_in_subprocess(job, inputs, store, work)
+            partials = value_recorder.run_in_subprocess(job, inputs, store, work)
         elif executor is not None:
-            partials = run_in_executor(job, inputs, store, work, executor)
+            partials = value_recorder.run_in_executor(job, inputs, store, work, executor)
         else:
-            partials = run_in_turn(job, inputs, store, work)
+            partials = value_recorder.run_in_turn(job, inputs, store, work)
         partial = _merged(map(translate, partials))
         partials.close()
     except BaseException:
@@ -539,7 +531,7 @@ def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partia
     if cast is graph:
         return job, lambda partial: partial
     numbers = {original: value for value, original in values.items()}
-    keep = frozenset(numbers[v] for v in job.keep) if isinstance(job.keep, frozenset) else job.keep
+    keep = job.keep if callable(job.keep) else frozenset(numbers[v] for v in job.keep)
     makers, cast_makers = (
         {name: node for name, node in zip(g.value_names, g.producer.tolist(), strict=True) if 0 <= node < g.main_count}
         for g in (graph, cast)

@@ -330,36 +330,11 @@ def viewed(value: Any, kind: TypeProto | None) -> Any:
 
 @known_arguments
 def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Check arrays against the inputs that a model declares.
+    """Return a feed in the order of the model's inputs, as onnxruntime takes it.
 
-    Parameters
-    ----------
-    model
-        Any `ModelLike`.
-    feeds
-        A value for each input: an array or torch tensor, a list of them for a sequence, ``None`` for an absent
-        optional. Inputs that have an initializer may be left out.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        In the order of the model's inputs; torch tensors as arrays, strings as object arrays of ``str``.
-
-    Raises
-    ------
-    FeedError
-        If an input is missing or unknown, or its type, rank or a size differs from the declared one. The message states
-        the expected and the given type. Sizes that differ though they have one name are only a warning.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 2] x) => (float[n, 2] y) { y = Exp(x) }'
-    >>> validate_feeds(onnx.parser.parse_model(text), {"x": np.zeros((3, 2))})
-    Traceback (most recent call last):
-        ...
-    onnx_nb.analysis.errors.FeedError: input 'x' takes float32 [n, 2], and is given float64 [3, 2].
-        Use array.astype('float32').
+    Torch tensors become arrays, and strings object arrays of ``str``. A sequence is a list, and an absent optional is
+    ``None``. Inputs that have an initializer may be left out. A `FeedError` says which input is missing, unknown or of
+    another type than declared. Sizes that differ though they have one name are only a warning.
     """
     source = load(model)
     entries = input_types(source)

@@ -9,20 +9,18 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.package import Package
 from onnx_nb.analysis.model.tensors import ValueInfo, input_types, numpy_dtype
 from onnx_nb.analysis.run.random_feeds import feed_shapes, required_sizes
 from onnx_nb.analysis.run.session import check_state, run
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
 
 IDS: Final = ("input_ids", "decoder_input_ids", "tokens", "ids")
 """Names of the input with the tokens."""
@@ -31,30 +29,10 @@ _GROWS: Final = re.compile("past|seq|len|total|step|time", re.IGNORECASE)
 
 
 class Loop:
-    """How one step of a model follows another.
+    """How one step of a model follows another; ``state`` is input → output, by their names if ``None``.
 
-    Parameters
-    ----------
-    model
-        The model that is run in a loop.
-    state
-        Input → output whose value it reads in the next step; by their names if ``None``.
-    feeds
-        Inputs that stay the same in each step. Of a package with an encoder also its inputs: it runs once, and the
-        decoder reads what it makes.
-
-    Raises
-    ------
-    FeedError
-        If ``state`` names an input or output that the model has not, or the encoder lacks an input.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> from onnx_nb import load
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float x, float[1] h0) => (float[1] hn) { hn = Add(x, h0) }'
-    >>> Loop(load(onnx.parser.parse_model(text))).states
-    {'h0': 'hn'}
+    ``feeds`` stay the same in each step. Of a package with an encoder they have its inputs, too: it runs once, and the
+    decoder reads what it makes.
     """
 
     def __init__(
@@ -117,18 +95,9 @@ class Loop:
         mask: NDArray[np.int64] | None = None,
         others: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the feeds of a step.
+        """Return the feeds of a step, which reads the tokens ``ids`` [batch, n]; ``others`` are of this step alone.
 
-        Parameters
-        ----------
-        ids
-            int64 [batch, n]: the tokens that the step reads.
-        states
-            What `start` or `next_states` returned.
-        mask
-            int64 [batch, total]: 1 for each token so far, those of the step among them, and 0 where a row is padded.
-        others
-            Feeds of this step alone.
+        The ``mask`` [batch, total] is 1 for each token so far, those of the step among them, and 0 for padding.
         """
         mask = np.ones(ids.shape, np.int64) if mask is None else mask
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, -ids.shape[1] :]

@@ -24,18 +24,9 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import Operator, facts
 from onnx_nb.analysis.graph.shape_inference import BROKEN, Inference, bound, infer
 from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
+from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
-from onnx_nb.analysis.model.tensors import (
-    Dims,
-    attribute,
-    dimensions,
-    dimensions_text,
-    elements,
-    input_types,
-    listed,
-    numpy_dtype,
-    type_text,
-)
+from onnx_nb.analysis.model.tensors import Dims, dimensions, elements, input_types, listed, numpy_dtype
 
 Values = NDArray[Any]
 Shape = tuple[int, ...]
@@ -92,10 +83,12 @@ def random_feeds(
     kinds, sizes, _ = _input_shapes(graph, shapes)
     for name, shape in sizes.items():
         if 16 * elements([size for size in shape if size]) >= 1 << 63:  # bytes of complex numbers; numpy's limit
-            message = f"numpy has no array of the shape {dimensions_text(shape)} that input {quoted(name)} declares."
+            message = (
+                f"numpy has no array of the shape {tensors.dimensions_text(shape)} that input {quoted(name)} declares."
+            )
             raise FeedError(message, advice="Choose smaller sizes by shapes=.")
         if 8 * elements(shape) > FEED_LIMIT:
-            message = f"random values for input {quoted(name)} of shape {dimensions_text(shape)} would take"
+            message = f"random values for input {quoted(name)} of shape {tensors.dimensions_text(shape)} would take"
             advice = "Give it in feeds, or choose smaller sizes by shapes=."
             raise FeedError(f"{message} {bytes_text(8 * elements(shape))}.", advice=advice)
     types = infer(graph, {name: sizes[name] for name, kind in kinds.items() if kind.HasField("tensor_type")})
@@ -213,7 +206,7 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
         return [_random(random, types, name, kind.sequence_type.elem_type, shape) for _ in range(2)]
     dtype = numpy_dtype(kind.tensor_type.elem_type) if which == "tensor_type" else None
     if dtype is None:
-        message = f"no random values are made for input {quoted(name)}, which is {type_text(kind)}."
+        message = f"no random values are made for input {quoted(name)}, which is {tensors.type_text(kind)}."
         raise FeedError(message, advice="Give it in feeds.")
     # the rules are for numbers
     domain = None if dtype.kind == "O" else _allowed_values(types, name, shape)
@@ -305,7 +298,7 @@ class InputUse:
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute's value."""
-        return attribute(self.graph.nodes[self.node], name, default)
+        return tensors.attribute(self.graph.nodes[self.node], name, default)
 
 
 def _allowed_values(types: Inference, name: str, shape: Shape) -> Interval | Values | None:

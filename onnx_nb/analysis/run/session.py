@@ -15,22 +15,24 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import onnx
 from google.protobuf.message import EncodeError
+from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shortened
+from onnx_nb.analysis.graph.diagnostics import Problem
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK, schema
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
-from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, available_memory, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, listed, may_be_shape, numpy_dtype
@@ -39,13 +41,7 @@ from onnx_nb.analysis.run import feeds as feeding
 from onnx_nb.analysis.run.random_feeds import REFUSAL, on_random_feeds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     import onnxruntime
-    from numpy.typing import NDArray
-
-    from onnx_nb.analysis.graph.diagnostics import Problem
-    from onnx_nb.analysis.model.model import ModelLike
 
 Value: TypeAlias = "onnxruntime.OrtValue"
 """A value of onnxruntime; in ``Value | None``, None is an absent optional value."""
@@ -579,17 +575,12 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
     return proto, storage.folder, buffers
 
 
-# --- the casts that onnxruntime adds for float16 ----------------------------------------------------------------------
-
 CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
 """Prefix of the name of a value's float32 copy in onnxruntime."""
 
 
 def with_explicit_casts(graph: Graph, values: Collection[int]) -> tuple[Graph, dict[int, int]]:
-    """Return the graph with onnxruntime's casts as nodes, and the original of each of its values.
-
-    If the model needs no casts, or a wanted value would be missing, return the graph itself with the wanted values.
-    """
+    """Return the graph with onnxruntime's casts as nodes, if it needs some, and the original of each of its values."""
     model, identity = graph.model, (graph, {value: value for value in values})
     if not _has_float16(graph):
         return identity

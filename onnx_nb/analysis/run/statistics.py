@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import count_text
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.saved import Count
+from onnx_nb.analysis.model.saved import Count
 
 BINS: Final = 128
 """Maximum number of bins of a histogram."""

@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +35,14 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.save import ending, python_command, temporary_folder
 from onnx_nb.analysis.model.tensors import RANK, dtype_name
+from onnx_nb.analysis.progress import CountedWork
 from onnx_nb.analysis.run import session as sessions
+from onnx_nb.analysis.run.session import Value
 from onnx_nb.analysis.run.statistics import Ranges, Statistics
 from onnx_nb.analysis.run.windows import WINDOW_BYTES, Sink, Windows
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import CountedWork
-    from onnx_nb.analysis.run.session import Value
 
 Predicate = Callable[[str, Any], bool]
 """Function of a tensor's name and its array (read-only; a list of arrays for a sequence)."""
@@ -64,7 +62,7 @@ class Job(NamedTuple):
 
     model: Model
     values: tuple[int, ...]
-    keep: frozenset[int] | Predicate | None
+    keep: frozenset[int] | Predicate
     stop_at: Predicate | None
     memory_limit: int
     times: bool
@@ -120,7 +118,8 @@ def run_feed(
     with statistics_pool() as pool:
         recorder = _ValueRecorder(job, windows, store, pool, report)
         with contextlib.suppress(_Stopped):
-            windows.run(feed, recorder)
+            for _ in windows.steps(feed, recorder):
+                pass
         recorder.settle()
     return recorder.partial
 
@@ -209,7 +208,6 @@ class _ValueRecorder(Sink):
     def __init__(
         self, job: Job, windows: Windows, store: Store, pool: concurrent.futures.Executor, report: Report | None
     ) -> None:
-        super().__init__()
         count = windows.graph.main_count
         self.partial = Partial(windows.runs, np.zeros(count), np.zeros(count, np.int64))
         self._names = windows.graph.value_names
@@ -239,14 +237,11 @@ class _ValueRecorder(Sink):
                 self._waiting.append((record, array.nbytes))
         if content is None:
             return
-        keep, stop_at = self._job.keep, self._job.stop_at
-        if keep is None or any(number >= ITERATIONS_KEPT for number in index):
-            is_kept = False
-        else:
-            is_kept = keep(self._names[value], content) if callable(keep) else value in keep
-        if is_kept:
+        keep, stop_at, name = self._job.keep, self._job.stop_at, self._names[value]
+        is_early = all(number < ITERATIONS_KEPT for number in index)
+        if is_early and (keep(name, content) if callable(keep) else value in keep):
             self.partial.arrays.setdefault(value, {})[0, *index] = self._store.put(content)
-        if stop_at is not None and stop_at(self._names[value], content):
+        if stop_at is not None and stop_at(name, content):
             self.partial.stopped = value
             raise _Stopped
 
@@ -436,9 +431,6 @@ def _report(job: Job, work: CountedWork, number: int, nodes: Sequence[int], shar
     work.reached(number + share, Graph.of(job.model).node_labels(nodes))
 
 
-# --- in processes of an executor --------------------------------------------------------------------------------------
-
-
 def run_in_executor(
     job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork, executor: concurrent.futures.Executor
 ) -> Generator[Partial]:
@@ -463,8 +455,6 @@ def _run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
     finally:
         store.close()
 
-
-# --- in a process of its own ------------------------------------------------------------------------------------------
 
 _CHILD: Final = """
 import importlib.util

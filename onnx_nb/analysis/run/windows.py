@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.session import Value
 
     RunBody: TypeAlias = Callable[[int, Sequence[Value | None]], list[Value | None]]
@@ -50,14 +49,8 @@ _MODEST: Final = WINDOW_BYTES // 16
 class Sink:
     """Receives the values of a run. An error that a method raises ends the run."""
 
-    def __init__(self, graph: Graph | None = None, progress: Progress | None = None) -> None:
-        self.graph = graph
-        self.progress = progress
-
     def before(self, nodes: Sequence[int], share: float) -> None:
         """Receive the nodes that run next, and the fraction of the main graph's nodes (0 … 1) that has run."""
-        if self.progress is not None and self.graph is not None:
-            self.progress(share, self.graph.node_labels(nodes))
 
     def record(self, value: int, ort_value: Value | None, index: tuple[int, ...]) -> None:
         """Receive a wanted value; ``index`` holds the iterations of the subgraphs around it."""
@@ -101,25 +94,10 @@ class Windows:
         """The nodes of the main graph that run, in order of execution."""
         return self._order(0).nodes
 
-    def run(self, feed: Mapping[str, Any], sink: Sink) -> None:
-        """Run once; see `steps`."""
-        for _ in self.steps(feed, sink):
-            pass
-
     def steps(self, feed: Mapping[str, Any], sink: Sink) -> Iterator[float]:
-        """Run once, a window for each step; yield the fraction of all nodes that has run.
+        """Run once on a feed of `validate_feeds`, a window for each step; yield the fraction of all nodes that has run.
 
-        Parameters
-        ----------
-        feed
-            An array for each input, as `validate_feeds` returns them.
-        sink
-            Receives the values.
-
-        Raises
-        ------
-        CaptureError
-            If onnxruntime rejects or fails on a node; the message names the node.
+        If onnxruntime rejects or fails on a node, the message of the `CaptureError` names it.
         """
         graph, types = self.graph, input_types(self.graph.model)
         inputs: dict[int, Value | None] = {}
@@ -139,8 +117,6 @@ class Windows:
         finally:
             if self._shares_memory:
                 sessions.release_arena()
-
-    # --- the windows of a subgraph ------------------------------------------------------------------------------------
 
     def _steps(
         self,
@@ -268,8 +244,6 @@ class Windows:
         inputs = f" It reads {', '.join(read[:6])}." if read else ""
         return CaptureError(f"{error.message}{inputs}", advice=error.advice, node=self.graph.names[node])
 
-    # --- subgraphs of If, Loop, Scan and SequenceMap ------------------------------------------------------------------
-
     def _run_subgraphs(
         self, node: int, outer: MutableMapping[int, Value | None], state: _RunState, index: tuple[int, ...]
     ) -> None:
@@ -371,9 +345,6 @@ def _nbytes(value: Value | None) -> int:
     return int(value.tensor_size_in_bytes()) if value is not None and value.is_tensor() else 0
 
 
-# --- iterations of a body: each function takes the node, its inputs, and a function that runs the body once -----------
-
-
 def _loop(_: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
     trips, condition, states = inputs[0], inputs[1] if len(inputs) > 1 else None, list(inputs[2:])
     count = math.inf if trips is None else int(sessions.to_array(trips).reshape(()))
@@ -409,15 +380,13 @@ def _sequence_map(_: NodeProto, inputs: Sequence[Value | None], run_body: RunBod
 
 
 _ITERATIONS: Final = {"Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}
+"""Functions of a node, its inputs, and a function that runs the body once."""
 
 
 def can_look_inside(graph: Graph, node: int) -> bool:
     """Return whether the subgraphs of a node can be run by themselves."""
     op, domain = graph.operators[int(graph.op_index[node])]
     return not domain and (op == "If" or (op in _ITERATIONS and (op != "Scan" or graph.opsets.get("", 0) >= 9)))
-
-
-# --- the session of a window ------------------------------------------------------------------------------------------
 
 
 class _WindowSession(NamedTuple):

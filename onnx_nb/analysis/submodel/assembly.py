@@ -255,11 +255,6 @@ def home_of(model: Model, names: Sequence[str]) -> tuple[Model, int]:
     """Return the innermost body that defines one of some tensors and sees all, as a model, and its number.
 
     Where there is none, or all are in the main graph, these are the model itself and 0.
-
-    Raises
-    ------
-    ExtractionError
-        If the body does not read one of them.
     """
     graph = Graph.of(model)
     if len(graph.subgraphs) == 1 or all(main_value(graph, name) >= 0 for name in names):
@@ -280,13 +275,7 @@ def home_of(model: Model, names: Sequence[str]) -> tuple[Model, int]:
 
 
 def of_body(model: Model, number: int) -> Model:
-    """Return a subgraph of a model as a model; the model itself for 0.
-
-    Raises
-    ------
-    ExtractionError
-        If the type of a tensor that the body reads is not known.
-    """
+    """Return a subgraph of a model as a model; the model itself for 0."""
     return cached(model, (of_body, number), lambda: _of_body(model, number)) if number else model
 
 

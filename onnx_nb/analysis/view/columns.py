@@ -9,18 +9,15 @@ import itertools
 import json
 import struct
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.model.protofields import Longs, Spans
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 MAGIC: Final = b"ONB2"
 STATISTICS_BYTES: Final = 8_000_000

@@ -6,13 +6,15 @@ Names of nodes and tensors are added to the string table as blocks, without a se
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx.helper
 import onnx.numpy_helper
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
@@ -26,12 +28,6 @@ from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
 from onnx_nb.analysis.scopes.weights import scope_weights, weights_read
 from onnx_nb.analysis.view.columns import Columns, StringTable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
 
 FOLDED, FAULTY, CALLS, DIFFERS, SHAPES = 1, 2, 4, 8, 16
 """Flags of a node: drawn inside its readers; problem; call of a function; differs in a repeat; computes only shapes."""

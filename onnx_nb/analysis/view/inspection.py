@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.cost.costs import Cost
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, plain_text, scaled_text, shortened
 from onnx_nb.analysis.graph import operators
@@ -21,11 +23,6 @@ from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION, Scopes, scopes
 from onnx_nb.analysis.submodel.assembly import of_body
 from onnx_nb.analysis.submodel.extraction import nodes_of_scopes, ports
 from onnx_nb.analysis.view.overlays import Overlay, run_costs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from onnx_nb.analysis.cost.costs import Cost
 
 ROUND = "one round of "
 

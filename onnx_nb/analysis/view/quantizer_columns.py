@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from onnx_nb.analysis.compare.comparison import Comparison
+from onnx_nb.analysis.compare.quantization import Quantizer
 from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
 from onnx_nb.analysis.view.columns import numbers, texts
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.compare.quantization import Quantizer
 
 SHARES: Final = ("weights", "rounding", "clipping")
 """Parts of `Point.blame` that are columns."""
