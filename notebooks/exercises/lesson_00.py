@@ -94,3 +94,34 @@ def _operations(convolutions: Any, generated: Any) -> None:
         raise NotYet("These are the right numbers the other way round.")
     expect(convolutions == right[0], "Count the convolutions again: `op_counts` has a row for each operator.")
     expect(generated == right[1], "Count the nodes that generate weights again: look for `ConstantOfShape`.")
+
+
+@check.exercise(
+    5,
+    "mine, part",
+    "mine, part",
+    {
+        "densenet, part": "a model of this lesson",
+        "mine, mine": "all nodes of the model",
+        "part, onnx_nb.extract(mine, ['r9'], ['r11'])": "is no tensor of your model",
+        "mine, onnx_nb.extract(mine, ['r9'], ['r10'])": "one operation",
+    },
+)
+def _own(whole: Any, part: Any) -> None:
+    expect(all(isinstance(model, onnx_nb.Model) for model in (whole, part)), "Both are models: `load` and `extract`.")
+    of_lesson = any(whole.name == made(name).name for name in ("model", "densenet"))
+    expect(not of_lesson, f"{whole.name} is a model of this lesson: take another one.")
+    ends = [value.name for value in (*part.inputs, *part.outputs)]
+    nodes = [node for node in whole.proto.graph.node if node.op_type not in ("Constant", "ConstantOfShape")]
+    names = {name for node in whole.proto.graph.node for name in node.output} | {value.name for value in whole.inputs}
+    for name in ends:
+        expect(name in names, f"{name} is no tensor of your model, so this is a part of another one.")
+    count = sum(node.op_type not in ("Constant", "ConstantOfShape") for node in part.proto.graph.node)
+    expect(count < len(nodes), "The part has all nodes of the model: choose inputs or outputs inside.")
+    expect(count > 1, "The part has one operation: choose tensors that are further apart.")
+    feeds = onnx_nb.random_feeds(whole)
+    values = {**feeds, **onnx_nb.run(whole, feeds, outputs=[name for name in ends if name not in feeds])}
+    results = onnx_nb.run(part, {value.name: values[value.name] for value in part.inputs})
+    for name, result in results.items():
+        close = np.allclose(result, values[name], rtol=1e-3, atol=1e-3, equal_nan=True)
+        expect(close, f"The part computes another {name} than your model does.")
