@@ -73,7 +73,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "03c": clicks_03.click_c,
     "04": clicks_04.click,
     "05": clicks_05.click,
-    "06": clicks_06.click,
+    "06a": clicks_06.click,
     "06b": clicks_06.click_b,
     "06c": clicks_06c.click,
     "07b": clicks_07b.click,
