@@ -79,6 +79,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "07b": clicks_07b.click,
     "08": clicks_08.click,
     "09": clicks_09.click,
+    "09a": clicks_09.click_a,
     "10": clicks_10.click,
     "11": clicks_11.click,
     "12": clicks_12.click,
