@@ -38,7 +38,7 @@ def _smallest(smallest: Any) -> None:
     expect(callable(smallest), f"This is a {type(smallest).__name__}; it should be a function.")
     table = (("a", 900, 10, 20), ("b", 500, 30, 140), ("c", 400, 40, 100), ("d", 200, 50, 40), ("e", 250, 20, 45))
     rows = [dict(zip(("model", "kB", "nodes", "SQNR in dB"), row, strict=True)) for row in table]
-    levels = {row["model"]: row["SQNR in dB"] for row in rows}
+    levels = {name: level for name, _, _, level in table}
     for least, right in ((90, "c"), (30, "d"), (100, "c"), (44, "e")):
         name = smallest([dict(row) for row in rows], least)
         expect(isinstance(name, str), f"It returns a {type(name).__name__}; it should return the name of a model.")
