@@ -26,7 +26,7 @@ from notebooks.translation import WORDS, all_words, blocks
 
 WAYS: Final = {
     "Deploy something today": ("00", "01", "02", "02b", "03", "03b", "03c", "07", "07b", "10", "10b", "11"),
-    "Find what is wrong": ("00", "01", "02", "04", "05", "06", "06b", "06c", "12"),
+    "Find what is wrong": ("00", "01", "02", "04", "05", "06", "06a", "06b", "06c", "06d", "12"),
     "Understand the format": ("01", "01b", "08", "08b"),
 }
 """The ways through the course, each a list of lessons."""

@@ -1,4 +1,4 @@
-"""The exam of notebook 09: each seed is solved by what the course teaches, and each wrong answer gets its hint."""
+"""The exam of notebook 09b: each seed is solved by what the course teaches, and each wrong answer gets its hint."""
 
 from __future__ import annotations
 

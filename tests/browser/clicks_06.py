@@ -1,4 +1,4 @@
-"""What notebooks 06 and 06b tell their reader to click, clicked after all of them ran."""
+"""What notebooks 06a and 06b tell their reader to click, clicked after all of them ran."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def click(lab: JupyterPage) -> None:
     panel.get_by_placeholder("Filter").first.fill("norm1")
     panel.get_by_text("blocks.2.norm1", exact=True).first.click()
     expect(detail).to_contain_text("blocks.2.norm1")
-    lab.screenshot("06-panel-clicked")
+    lab.screenshot("06a-panel-clicked")
     lab.kernel.expect("panel.point", "blocks.2.norm1")
     tensor = lab.kernel.evaluate("first['blocks.2.norm1'].candidate")
     lab.kernel.expect("[each['name'] for each in g.selection]", [tensor])
@@ -34,7 +34,7 @@ def click(lab: JupyterPage) -> None:
     expect(detail).to_contain_text(culprit)
     panel.get_by_role("button", name="Drill down").click()
     expect(panel.locator(".onnx-nb-said")).to_contain_text("First differs in 'blocks.1.attention' at 'aten._softmax'")
-    lab.screenshot("06-panel-drilled")
+    lab.screenshot("06a-panel-drilled")
     panel.get_by_role("button", name="All points").click()
     expect(panel.locator(".onnx-nb-said")).to_contain_text(f"'{culprit}'")
 
@@ -43,7 +43,7 @@ def click(lab: JupyterPage) -> None:
 
     graph = GraphWidget(lab.widget("graph", within=lab.cell(place + 1)))
     graph.click("node_layer_norm_6", "node")
-    lab.screenshot("06-graph-clicked")
+    lab.screenshot("06a-graph-clicked")
     lab.kernel.expect("panel.point", "norm")
 
     # Try it: down the color, from the row of blocks to the softmax
@@ -59,7 +59,7 @@ def click(lab: JupyterPage) -> None:
         graph.reveal(scope, "scope")
         graph.toggle(scope)
     graph.click("node_softmax_1", "node")
-    lab.screenshot("06-followed-down")
+    lab.screenshot("06a-followed-down")
     lab.kernel.expect("panel.point", culprit)
     assert lab.errors == []
 
