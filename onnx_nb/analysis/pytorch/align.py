@@ -294,7 +294,7 @@ class Candidates:
             self._makers.update((value, number) for value in results if value not in self._makers)
         self._functions = {function.value: function.name for function in recording.functions}
         """Value → the function that returned it."""
-        self._names = followers((function.call, function.name) for function in recording.functions)
+        self._calls_of = followers((function.call, function) for function in recording.functions)
         """Call → its functions."""
         self._fixed = {number: (value, "input") for number, value in inputs_of(recording, graph).items()}
         """Recorded value → tensor and the method that found it, where there is no doubt."""
@@ -533,7 +533,7 @@ class Candidates:
         exits = [value for value in leaving if value not in of_inner] or leaving
         costs = {value: self._costs_of_end(number, maker, value) for value in values}
         if exits and all(costs[value][0] == math.inf for value in exits):
-            if len(self._names[maker]) == 1:  # behind it, such as the scale of an embedding
+            if len(self._calls_of[maker]) == 1:  # behind it, such as the scale of an embedding
                 exits = [value for value in values if costs[value][0] == 0] or exits
             elif any(costs[value][1] == 0 for value in exits):  # before it, such as what a Relu squared squares
                 values = exits = []
@@ -545,8 +545,8 @@ class Candidates:
     def _costs_of_end(self, number: int, maker: int, value: int) -> tuple[float, float]:
         """Return what it costs that the function of a value ends at a tensor, or another one of that call does."""
         op, name = self._graph.op_type(int(self._graph.producer[value])), self._functions.get(number)
-        others = [other for other in self._names.get(maker, ()) if other != name and not is_layout(other)]
-        costs = [cost_of_end(other, op) for other in others]
+        others = (other for other in self._calls_of.get(maker, ()) if other.name != name and not is_layout(other.name))
+        costs = [cost_of_end(other.name, op) for other in others if self._fits(value, other.value)]
         return 0.0 if name is None else cost_of_end(name, op), min(costs, default=math.inf)
 
     def _narrow(self) -> None:

@@ -192,39 +192,63 @@ def test_no_operation_ends_at_a_node_of_another_that_only_its_name_resembles() -
     assert [operations.cost_of_end(*pair) for pair in (("linear", "MatMulNBits"), ("gelu", "FastGelu"))] == [0, 0]
 
 
+def exported(nodes: list[onnx.NodeProto], arrays: dict[str, Any], given: Any, size: list[int]) -> onnx.ModelProto:
+    weights = [numpy_helper.from_array(np.asarray(array, np.float32), name) for name, array in arrays.items()]
+    result = helper.make_tensor_value_info("result", onnx.TensorProto.FLOAT, size)
+    graph = helper.make_graph(nodes, "by hand", [given], [result], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def node(op_type: str, *inputs: str, scope: str, output: str = "") -> onnx.NodeProto:
+    name = f"/{scope}/{op_type}"
+    return helper.make_node(op_type, inputs, [output or f"{name}/output_0"], name)
+
+
 def test_what_an_export_does_to_an_embedding_in_its_scope_is_not_the_embedding() -> None:
     """onnxruntime-genai's builder writes Granite's factor beside the Gather, in the scope of the submodule."""
 
     class Scaled(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed_tokens, self.head = torch.nn.Embedding(30, 8), torch.nn.Linear(8, 5)
+            self.embed_tokens, self.head = torch.nn.Embedding(30, 8), torch.nn.Linear(8, 5, bias=False)
 
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            return self.head(self.embed_tokens(ids) * 12.0)
+            scores: torch.Tensor = self.head(self.embed_tokens(ids) * 12.0)
+            return scores
 
     torch.manual_seed(0)
     module = Scaled().eval()
-    weights = {"table": module.embed_tokens.weight, "w": module.head.weight.T, "b": module.head.bias}
     nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["/embed_tokens/Gather/output_0"], "/embed_tokens/Gather"),
-        helper.make_node(
-            "Mul", ["/embed_tokens/Gather/output_0", "twelve"], ["/embed_tokens/Mul/output_0"], "/embed_tokens/Mul"
-        ),
-        helper.make_node("MatMul", ["/embed_tokens/Mul/output_0", "w"], ["/head/MatMul/output_0"], "/head/MatMul"),
-        helper.make_node("Add", ["/head/MatMul/output_0", "b"], ["logits"], "/head/Add"),
+        node("Gather", "table", "ids", scope="embed_tokens"),
+        node("Mul", "/embed_tokens/Gather/output_0", "twelve", scope="embed_tokens"),
+        node("MatMul", "/embed_tokens/Mul/output_0", "w", scope="head", output="result"),
     ]
-    arrays = {name: weight.detach().numpy() for name, weight in weights.items()} | {"twelve": np.float32(12)}
-    graph = helper.make_graph(
-        nodes,
-        "scaled",
-        [helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, [1, 4])],
-        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1, 4, 5])],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    ids = torch.tensor([[3, 1, 4, 1]])
-    c = onnx_nb.compare_torch(module, ids, model=model)
+    arrays = {"table": module.embed_tokens.weight.detach(), "w": module.head.weight.detach().T, "twelve": 12}
+    ids = helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, [1, 4])
+    c = onnx_nb.compare_torch(module, torch.tensor([[3, 1, 4, 1]]), model=exported(nodes, arrays, ids, [1, 4, 5]))
     assert c.first_divergent() is None
     assert c["embed_tokens"].candidate == "/embed_tokens/Gather/output_0"
     assert c["model → mul()"].candidate == "/embed_tokens/Mul/output_0"
+
+
+def test_an_operation_in_the_middle_of_a_module_is_not_its_result() -> None:
+    """The builder writes Nemotron's squared Relu with the square beside the scope of the submodule."""
+
+    class Squared(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.square(torch.nn.functional.relu(x))
+
+    torch.manual_seed(0)
+    up, down = torch.nn.Linear(4, 6, bias=False), torch.nn.Linear(6, 3, bias=False)
+    module = torch.nn.Sequential(up, Squared(), down).eval()
+    nodes = [
+        node("MatMul", "x", "up", scope="0"),
+        node("Relu", "/0/MatMul/output_0", scope="1"),
+        node("Pow", "/1/Relu/output_0", "two", scope="square"),
+        node("MatMul", "/square/Pow/output_0", "down", scope="2", output="result"),
+    ]
+    arrays = {"up": up.weight.detach().T, "down": down.weight.detach().T, "two": 2}
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [5, 4])
+    c = onnx_nb.compare_torch(module, torch.randn(5, 4), model=exported(nodes, arrays, x, [5, 3]))
+    assert c.first_divergent() is None
+    assert [point.candidate for point in c.points if point.name == "1"] in ([], ["/square/Pow/output_0"])
