@@ -80,7 +80,8 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "08": clicks_08.click,
     "09": clicks_09.click,
     "10": clicks_10.click,
-    "11": clicks_11.click,
+    "11b": clicks_11.click_b,
+    "11c": clicks_11.click_c,
     "12": clicks_12.click,
 }
 """What the readers of notebooks are told to click, by number; some tell them nothing."""
