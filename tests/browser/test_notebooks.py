@@ -70,7 +70,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "02b": clicks_02.click_b,
     "03": clicks_03.click,
     "03b": clicks_03b.click,
-    "03c": clicks_03.click_c,
+    "03d": clicks_03.click_d,
     "04": clicks_04.click,
     "05": clicks_05.click,
     "06": clicks_06.click,
