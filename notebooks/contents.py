@@ -25,7 +25,23 @@ from notebooks.navigation import HERE, Stop, course
 from notebooks.translation import WORDS, all_words, blocks
 
 WAYS: Final = {
-    "Deploy something today": ("00", "01", "02", "02b", "03", "03b", "03c", "07", "07b", "10", "10b", "11"),
+    "Deploy something today": (
+        "00",
+        "01",
+        "02",
+        "02b",
+        "03",
+        "03b",
+        "03c",
+        "03d",
+        "07",
+        "07b",
+        "10",
+        "10b",
+        "11",
+        "11b",
+        "11c",
+    ),
     "Find what is wrong": ("00", "01", "02", "04", "05", "06", "06a", "06b", "06c", "06d", "12"),
     "Understand the format": ("01", "01b", "08", "08b"),
 }

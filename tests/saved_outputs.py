@@ -32,7 +32,7 @@ ABSOLUTE: Final = 1e-5
 SOLUTION: Final = re.compile(r"<details><summary>Solution</summary>\n\n```python\n(.*?)\n```\n\n</details>", re.DOTALL)
 PLAIN_SUMMARY: Final = "<summary>In plain onnx and onnxruntime</summary>"
 PLAIN: Final = re.compile(
-    rf"<details>{PLAIN_SUMMARY}\n\n(?:(?!```|</details>).*\n)*?```python\n(.*?)\n```\n(?:(?!```|</details>).*\n)*?</details>",
+    rf"<details>{PLAIN_SUMMARY}\n\n(?:(?!```|</details>)[^\n]*\n)*?```python\n(.*?)\n```\n(?:(?!```|</details>)[^\n]*\n)*?</details>",
     re.DOTALL,
 )
 """How a call of ours is written without onnx_nb: one block of code, with sentences around it."""

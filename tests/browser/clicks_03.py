@@ -1,4 +1,4 @@
-"""What notebooks 03 and 03c tell their readers to click, clicked after all of each ran."""
+"""What notebooks 03 and 03d tell their readers to click, clicked after all of each ran."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def click(lab: JupyterPage) -> None:
     assert lab.errors == []
 
 
-def click_c(lab: JupyterPage) -> None:
+def click_d(lab: JupyterPage) -> None:
     own, body = lab.cell_with("g_own = onnx_nb.ModelGraph("), lab.cell_with("g_body = onnx_nb.ModelGraph(")
 
     graph = GraphWidget(lab.widget("graph", within=lab.cell(own)))
@@ -42,7 +42,7 @@ def click_c(lab: JupyterPage) -> None:
     graph.click(call, "node")
     inspector = graph.root.get_by_label("Inspector")
     expect(inspector).to_contain_text("unknown domain 'custom'")
-    lab.screenshot("03c-own", graph.root)
+    lab.screenshot("03d-own", graph.root)
     graph.click("y", "tensor")
     expect(inspector).to_contain_text("240")
 
@@ -50,9 +50,9 @@ def click_c(lab: JupyterPage) -> None:
     expect(graph.root).not_to_contain_text("unknown domain")
     opened = graph.scope(is_open=True)
     graph.toggle(opened)
-    lab.screenshot("03c-body-closed", graph.root)
+    lab.screenshot("03d-body-closed", graph.root)
     graph.toggle(opened)
-    lab.screenshot("03c-body", graph.root)
+    lab.screenshot("03d-body", graph.root)
 
     # on a machine without a compiler, under a name that torch does not know yet
     lab.kernel.run("import os; os.environ['PATH'] = ''")

@@ -1,4 +1,4 @@
-"""What notebook 11 tells its reader to click, clicked after all of it ran."""
+"""What notebooks 11b and 11c tell their reader to click, clicked after all of them ran."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
 
-def click(lab: JupyterPage) -> None:
+def click_b(lab: JupyterPage) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 1150})
 
     # what the rule changed
@@ -21,7 +21,7 @@ def click(lab: JupyterPage) -> None:
     expect(pair.root).to_contain_text("5 differences")
     pair.root.locator(".onnx-nb-change").filter(has_text="Abs").click()
     expect(pair.candidate.root.locator(".onnx-nb-compared")).to_contain_text("added")
-    lab.screenshot("11-rule", pair.root)
+    lab.screenshot("11b-rule", pair.root)
 
     # where a wrong rule begins
     panel = lab.widget("comparison", within=lab.cell(lab.cell_with("c = onnx_nb.compare(lifted")))
@@ -32,9 +32,14 @@ def click(lab: JupyterPage) -> None:
     panel.get_by_role("grid").locator("[data-row]").filter(has_text="scores").click()
     detail.get_by_role("button", name="Cumulative").click()
     expect(detail).to_contain_text("scores")
-    lab.screenshot("11-wrong", panel)
+    lab.screenshot("11b-wrong", panel)
     panel.get_by_role("button", name="Unmatched (3)").click()
     expect(panel).to_contain_text("/Neg_output_0")
+    assert lab.errors == []
+
+
+def click_c(lab: JupyterPage) -> None:
+    lab.page.set_viewport_size({"width": 1280, "height": 1150})
 
     # three edits, and one of them undone
     graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("g = onnx_nb.ModelGraph("))))
@@ -48,7 +53,7 @@ def click(lab: JupyterPage) -> None:
     inspector.get_by_text("Edit", exact=True).click()
     inspector.get_by_role("button", name="Make it an output").click()
     expect(bar).to_contain_text("✓ made '/Add_output_0' an output: equal on the same feeds")
-    lab.screenshot("11-edits", graph.root)
+    lab.screenshot("11c-edits", graph.root)
     graph.click("input.1", "tensor")
     inspector.get_by_text("Edit", exact=True).click()
     inspector.get_by_label("New name").fill("image")

@@ -70,7 +70,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "02b": clicks_02.click_b,
     "03": clicks_03.click,
     "03b": clicks_03b.click,
-    "03c": clicks_03.click_c,
+    "03d": clicks_03.click_d,
     "04": clicks_04.click,
     "05": clicks_05.click,
     "06a": clicks_06.click,
@@ -82,7 +82,8 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "09a": clicks_09.click_a,
     "10": clicks_10.click,
     "10b": clicks_10.click_b,
-    "11": clicks_11.click,
+    "11b": clicks_11.click_b,
+    "11c": clicks_11.click_c,
     "12": clicks_12.click,
 }
 """What the readers of notebooks are told to click, by number; some tell them nothing."""
