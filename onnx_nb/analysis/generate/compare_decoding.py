@@ -423,16 +423,16 @@ def compare_decoding(
         if len(streams) != len(stems):
             cut_side, stems, errors, faults = None, (), [], []
         if cut_side is not None:
-            encoder = encoder if number else cut_side.read_encoded(reference_side.encoded, bounds[0])
+            encoder = encoder if number else cut_side.read_encoder_values(reference_side.encoder_values, bounds[0])
             cut_logits, outputs = cut_side.step(part, padding, streams)
             starts = [None, *streams[:-1], None]
             triples = list(zip([*outputs, cut_logits[..., :size]], [*streams, expected], starts, strict=True))
             row = [_error(*triple, valid, bounds) for triple in triples]
             if any(first >= 0 and error < CLEAR_ERROR for error, first in row):
-                shaken_logits, shaken = cut_side.step(part, padding, streams, is_shaken=True)
-                for column, array in enumerate((*shaken, shaken_logits[..., :size])):
-                    own, _, start = triples[column]
-                    if row[column][0] <= BITS * _error(array, own, start, valid, bounds)[0]:
+                noisy_logits, noisy_streams = cut_side.step(part, padding, streams, has_noise=True)
+                for column, array in enumerate((*noisy_streams, noisy_logits[..., :size])):
+                    output, _, start = triples[column]
+                    if row[column][0] <= BITS * _error(array, output, start, valid, bounds)[0]:
                         row[column] = row[column][0], -1
             errors.append([error for error, _ in (*encoder, *row)])
             faults.append([first for _, first in encoder] + [first + begin if first >= 0 else -1 for _, first in row])
@@ -490,7 +490,7 @@ def _error(
     return float(distance.max()) / contribution, int(places[0]) if places.size else -1
 
 
-def _shaken(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _with_noise(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Return arrays of real numbers with their last bits changed at random, the same each time."""
     random, eps = np.random.default_rng(0), np.finfo(np.float32).eps
     steps = {name: 1 + eps * random.choice([-1, 1], np.shape(array)) for name, array in arrays.items()}
@@ -532,7 +532,7 @@ class _SavedSide:
 
     has_quantization = False
     windows: tuple[int, ...] = ()
-    encoded: Mapping[str, Any] = {}
+    encoder_values: Mapping[str, Any] = {}
 
     def __init__(self, logits: Any) -> None:
         array = np.asarray(logits)
@@ -563,29 +563,29 @@ class _ModelSide:
         variant, self._outputs = with_streams(loop.model, stems, feed=bool(feed))
         self.loop, self.windows = loop, windows_of(graph)
         self._loop, self._run = Loop(variant, loop.states, loop.constants), session(variant)
-        self._states, self._before, self.encoded = dict[str, Any](), dict[str, Any](), loop.constants
+        self._states, self._before, self.encoder_values = dict[str, Any](), dict[str, Any](), loop.constants
 
-    def read_encoded(self, encoded: Mapping[str, Any], eps: float) -> list[tuple[float, int]]:
+    def read_encoder_values(self, values: Mapping[str, Any], eps: float) -> list[tuple[float, int]]:
         """Read what the reference's encoder made; return the error of what this one's did, and 0 where it is off."""
         constants, rows = self._loop.constants, list[tuple[float, int]]()
         for name, array in constants.items():
-            ours, theirs = np.asarray(array), np.asarray(encoded.get(name, encoded.get("", 0)))
-            if ours.dtype.kind == "f" and ours.shape == theirs.shape and ours.any():
-                distance = np.abs(ours.astype(np.float64) - theirs).max()
-                error = float(distance / (np.abs(theirs).max() or 1.0))
+            value, reference = np.asarray(array), np.asarray(values.get(name, values.get("", 0)))
+            if value.dtype.kind == "f" and value.shape == reference.shape and value.any():
+                distance = np.abs(value.astype(np.float64) - reference).max()
+                error = float(distance / (np.abs(reference).max() or 1.0))
                 rows.append((error, 0 if error > max(ENCODER_TOLERANCE, BITS * eps) else -1))
-                constants[name] = theirs
+                constants[name] = reference
         return rows and [max(rows)]
 
     def step(
-        self, ids: Longs, mask: Longs, streams: Streams | None = None, *, is_shaken: bool = False
+        self, ids: Longs, mask: Longs, streams: Streams | None = None, *, has_noise: bool = False
     ) -> tuple[Any, Streams]:
         """Return the logits of a step, and the streams; again, of what it reads changed in its last bits, if shaken."""
         loop, others = self._loop, {f"{CUT}{number}": stream for number, stream in enumerate(streams or ())}
-        states, others = (map(_shaken, (self._before, others))) if is_shaken else (self._states, others)
+        states, others = (map(_with_noise, (self._before, others))) if has_noise else (self._states, others)
         states = states or loop.start(len(ids))
         results = self._run(loop.feeds(ids, states, mask, others))
-        if not is_shaken:
+        if not has_noise:
             self._before, self._states = states, loop.next_states(results, states)
         arrays = [np.asarray(results[name], np.float32) for name in (loop.logits, *self._outputs)]
         return arrays[0], arrays[1:]
@@ -633,7 +633,7 @@ class _ModuleSide:
         self._device = next(module.parameters()).device
         tensors = {name: torch.tensor(array, device=self._device) for name, array in feeds.items() if is_whole}
         self._encoder_feeds: dict[str, Any] = tensors
-        self.encoded = dict[str, Any]()
+        self.encoder_values = dict[str, Any]()
 
     def step(self, ids: Longs, mask: Longs) -> tuple[Any, Streams]:
         """Return the logits of a step, and the stream before each layer, after each attention and at the end."""
@@ -677,7 +677,7 @@ class _ModuleSide:
         self._cache = output[self._word]
         if self._encoder_feeds:  # it runs once
             self._encoder_feeds["encoder_outputs"] = (output.encoder_last_hidden_state,)
-            self.encoded = {"": output.encoder_last_hidden_state.float().cpu().numpy()}
+            self.encoder_values = {"": output.encoder_last_hidden_state.float().cpu().numpy()}
         arrays = [tensor.float().cpu().numpy() for tensor in (output.logits, *streams)]
         return arrays[0], arrays[1:]
 

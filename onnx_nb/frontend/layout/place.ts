@@ -207,8 +207,7 @@ function longestWays(graph: Graph, layers: Layers, lines: Lines): Ways {
   const byStart = Array.from({ length: lines.count }, (_, i) => i);
   byStart.sort((a, b) => layers.rank[lines.start[a]] - layers.rank[lines.start[b]]);
   for (const i of byStart) {
-    const way = up[lines.start[i]] + weightOf(graph, layers, lines.start[i]);
-    up[lines.end[i]] = Math.max(up[lines.end[i]], way);
+    up[lines.end[i]] = Math.max(up[lines.end[i]], up[lines.start[i]] + weightOf(graph, layers, lines.start[i]));
   }
   for (let j = byStart.length - 1; j >= 0; j--) {
     const i = byStart[j];

@@ -56,8 +56,7 @@ export class CameraControl {
   /** Shows the beginning of a scene. */
   open(scene: Scene): void {
     if (this.view.w === 0) return;
-    const start = openingPoint(scene, this.view);
-    this.camera = cameras.opening(scene.bounds, this.view, scene.direction, start);
+    this.camera = cameras.opening(scene.bounds, this.view, scene.direction, openingPoint(scene, this.view));
   }
 
   /** Takes a new size of the view; the middle of the picture stays in the middle. */

@@ -49,8 +49,7 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
     count: parts.length,
     name: (part: number): string => parts[part],
     nodesOf: (part: number, { arrays }: Pack): number[] => {
-      const places = arrays.get("node_part") ?? [];
-      return Array.from(places.keys()).filter((node) => places[node] === part);
+      return Array.from(arrays.get("node_part") ?? []).flatMap((place, node) => (place === part ? [node] : []));
     },
     onChoose: (part: number): void => choose(Math.max(chosenStep, 0), Math.max(part, 0)),
     overlayOf: (pack: Pack): OverlayData => overlayOf(data, chosenStep, pack),

@@ -54,8 +54,7 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
     };
     addChips("in", inputs, "input");
     for (const { value, name, message } of plan?.missing.slice(0, CHIPS) ?? []) {
-      const title = `${name}\n${message}`.slice(0, 2000);
-      const properties = { class: "onnx-nb-chip onnx-nb-missing", title };
+      const properties = { class: "onnx-nb-chip onnx-nb-missing", title: `${name}\n${message}`.slice(0, 2000) };
       chips.append(button(`+ add: ${elide(name, limit)}`, () => choose([...inputs, value]), round, properties));
     }
     const result = plan === null ? "→" : `→ ${countOf(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;

@@ -224,8 +224,7 @@ export class Simplification {
     const changes = createChangeList(this.#account, stepData, this.#kernel, events, round);
     const pairRoot = el("div.onnx-nb-inner");
     this.#main.replaceChildren(changes.element, pairRoot);
-    const pair = this.#createPair(pairRoot, stepData, step, open, round);
-    this.#shownStep = { ...stepData, step, changes, pair };
+    this.#shownStep = { ...stepData, step, changes, pair: this.#createPair(pairRoot, stepData, step, open, round) };
     // the previous choice comes into view once there is a picture
     let hasBegun = false;
     const watch = (): void => {

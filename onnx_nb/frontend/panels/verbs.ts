@@ -40,8 +40,7 @@ export function verbsFor(text: string, columns: Columns, host: GraphHost): reado
   const words = text.trim().toLowerCase().split(/\s+/);
   if (text.trim().length < SHORTEST) return [];
   if (words[0] === "extract" && words.length > 1) {
-    const wanted = text.trim().slice(words[0].length).trim();
-    const [hit] = search(columns, wanted, 1).hits;
+    const [hit] = search(columns, text.trim().slice(words[0].length).trim(), 1).hits;
     if (!host.live || host.canExtract === false || hit === undefined || hit.kind === "tensor") return [];
     const name = elide(columns.nameOf(hit) || columns.opOf(hit.id), 60);
     return [{ text: `extract ${name}`, note: "as a model of its own", action: { type: "extract", targets: [hit] } }];

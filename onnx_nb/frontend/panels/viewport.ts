@@ -474,8 +474,7 @@ export class Viewport {
     if (scene === null) return null;
     const { kind, x, y, w, h } = scene.boxes;
     const box = boxOf(scene, this.#view.columns, target);
-    const end = isPill(kind[box]);
-    const [edge] = target.kind === "tensor" && !end ? scene.edgesOf(target.id) : [];
+    const [edge] = target.kind === "tensor" && !isPill(kind[box]) ? scene.edgesOf(target.id) : [];
     if (edge !== undefined) {
       const at = middle(scene, edge);
       return { x: at.x - 70, y: at.y - 50, w: 140, h: 100 };

@@ -79,8 +79,7 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
   const { x, y, w, h } = visible(camera, view);
   const { k } = camera;
   const pad = 8 / k;
-  const items = index.itemsIn(x - pad, y - pad, x + w + pad, y + h + pad, GRAIN / k, MIN_LINE_SCOPE / k);
-  const { boxes, edges } = items;
+  const { boxes, edges } = index.itemsIn(x - pad, y - pad, x + w + pad, y + h + pad, GRAIN / k, MIN_LINE_SCOPE / k);
 
   ctx.lineJoin = "round";
   ctx.textBaseline = "alphabetic";
@@ -250,8 +249,7 @@ function strokeEdges(ctx: Pen, scene: Scene, list: number[], k: number): void {
 /** Draws an arrow at the end of an edge, except where the edge only passes the border of an open scope. */
 function tip(ctx: Pen, scene: Scene, edge: number): void {
   const { ptr, points, toBox, scope } = scene.edges;
-  const to = toBox[edge];
-  if (to === scope[edge]) return;
+  if (toBox[edge] === scope[edge]) return;
   const x = points[2 * ptr[edge + 1] - 2];
   const y = points[2 * ptr[edge + 1] - 1];
   const down = scene.direction === "down";
