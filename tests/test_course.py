@@ -243,7 +243,8 @@ def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_
     rows = table(prose(COVERAGE), "", "point", "taught in")
     numbers = {letter: [int(row[0][1:]) for row in rows if row[0][0] == letter] for letter in "ESDC"}
     assert numbers == {letter: list(range(1, last + 1)) for letter, last in zip("ESDC", (34, 83, 97, 7), strict=True)}
-    pages = {path.name: path for path in NOTEBOOKS} | {"../docs/api/simplify.md": ROOT / "docs" / "api" / "simplify.md"}
+    pages = {path.name: path for path in NOTEBOOKS}
+    pages |= {f"../docs/{name}": ROOT / "docs" / name for name in ("api/simplify.md", "coming-from.md")}
     headings = {name: set(re.findall(r"(?m)^#+ (.+?) *$", prose(path))) for name, path in pages.items()}
     for number, point, where in rows:
         assert len(point) > 3, number
