@@ -245,6 +245,7 @@ def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_
     assert numbers == {letter: list(range(1, last + 1)) for letter, last in zip("ESDC", (34, 83, 97, 7), strict=True)}
     pages = {path.name: path for path in NOTEBOOKS}
     pages |= {f"../docs/api/{path.name}": path for path in (ROOT / "docs" / "api").glob("*.md")}
+    pages["../docs/coming-from.md"] = ROOT / "docs" / "coming-from.md"
     headings = {name: set(re.findall(r"(?m)^#+ (.+?) *$", prose(path))) for name, path in pages.items()}
     for number, point, where in rows:
         assert len(point) > 3, number
