@@ -580,7 +580,7 @@ class _ModelSide:
     def step(
         self, ids: Longs, mask: Longs, streams: Streams | None = None, *, has_noise: bool = False
     ) -> tuple[Any, Streams]:
-        """Return the logits of a step, and the streams; again, of what it reads changed in its last bits, with noise."""
+        """Return the logits of a step, and the streams; again, of inputs with noise in their last bits."""
         loop, others = self._loop, {f"{CUT}{number}": stream for number, stream in enumerate(streams or ())}
         states, others = (map(_with_noise, (self._before, others))) if has_noise else (self._states, others)
         states = states or loop.start(len(ids))
