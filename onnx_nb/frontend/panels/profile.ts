@@ -421,7 +421,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
   const providers = new Set(Array.from({ length: data.count }, (_, kernel) => data.text("provider", kernel)));
   const rate = (name: string, title: string, hint: string, spare: number): TableColumn =>
     numbers(name, title, [62, 0.4], data.numbers(name), (x) => formatNumber(x, 3), { spare, hint });
-  const nodes = Float64Array.from({ length: data.count }, (_, kernel) => data.nodeCount(kernel));
+  const nodes = Float64Array.from({ length: data.count }, (_, kernel) => data.nodes(kernel).length);
   const computes = (kernel: number): string => {
     const [first = "", ...moreNames] = data.nodeNames(kernel);
     const name = /^\S+ '(.*)'$/.exec(first)?.[1] ?? first;
@@ -493,7 +493,7 @@ function sumColumns(data: ProfileData, title: string, names: Sums["names"], memb
 }
 
 function changesOf(data: ProfileData, pick: (kernel: number) => void, signal: AbortSignal): Table {
-  const onChoose = (row: number): void => pick(row < 0 ? -1 : data.of("change_kernel")[row]);
+  const onChoose = (row: number): void => pick(row < 0 ? -1 : data.column("change_kernel")[row]);
   const label = `Changes of ${elide(data.about.model, 80)}`;
   return new Table({ label, noun: "set", count: data.changes, columns: changeColumns(data), onChoose }, signal);
 }

@@ -266,7 +266,7 @@ export class Simplification {
         counterpartFacts(side, target, name) {
           const change = data.changeOf(side, target);
           const rows: [string, string][] = [[titles[otherSide(side)], name]];
-          if (change >= 0) rows.push([data.rule(change), data.what(change)], ["why", data.why(change)]);
+          if (change >= 0) rows.push([data.rule(change), data.text("what", change)], ["why", data.text("why", change)]);
           return rows;
         },
       },
@@ -302,7 +302,7 @@ export class Simplification {
     changes.choose(row);
     this.#changeKey = row < 0 ? "" : data.key(row);
     this.#host.onChoose?.(this.#changeKey);
-    if (row >= 0) this.#announcer.announce(`${data.rule(row)}: ${data.what(row)}, ${data.why(row)}`);
+    if (row >= 0) this.#announcer.announce(`${data.rule(row)}: ${data.text("what", row)}, ${data.text("why", row)}`);
   }
 
   #choose(row: number): void {
@@ -551,8 +551,8 @@ function detailOf(
   const [rule, does, count] = data.rules[data.ruleOf(row)];
   const fact = (text: string): HTMLElement => el("span", { title: text.slice(0, 4000) }, elide(text, 300));
   const rows: [string, HTMLElement][] = [
-    ["what", fact(data.what(row))],
-    ["why", fact(data.why(row))],
+    ["what", fact(data.text("what", row))],
+    ["why", fact(data.text("why", row))],
     ["at", fact(data.tensor(row))],
   ];
   for (const side of [0, 1] as const) {
@@ -586,10 +586,10 @@ function changeColumns(data: SimplificationData, places: readonly string[]): rea
   return [
     texts("times", "Times", [62, 0], () => "", { hint: "Changes of one rule that do the same in places of one name" }),
     texts("rule", "Rule", [130, 1], (row) => data.rule(row)),
-    texts("what", "What", [140, 1.4], (row) => data.what(row)),
+    texts("what", "What", [140, 1.4], (row) => data.text("what", row)),
     texts("where", "Where", [140, 1.2], (row) => places[row], { hint: "Its scope; * is any number", names: true }),
     texts("at", "At", [170, 1.2], (row) => data.tensor(row), { hint: "The tensor made there", names: true, spare: 1 }),
-    texts("why", "Why", [150, 1.4], (row) => data.why(row), { spare: 2 }),
+    texts("why", "Why", [150, 1.4], (row) => data.text("why", row), { spare: 2 }),
   ];
 }
 
@@ -617,7 +617,7 @@ function kindsOf({ data, columns }: LoadedStep, places: readonly string[]): Int3
   for (const [row, count] of removals.entries()) byRule[data.ruleOf(row)] += count;
   const kindsByKey = new Map<string, { readonly rule: number; readonly rows: number[] }>();
   for (let row = 0; row < data.count; row++) {
-    const [rule, key] = [data.ruleOf(row), `${data.ruleOf(row)}\n${data.what(row)}\n${places[row]}`];
+    const [rule, key] = [data.ruleOf(row), `${data.ruleOf(row)}\n${data.text("what", row)}\n${places[row]}`];
     const kind = kindsByKey.get(key) ?? { rule, rows: [] };
     kind.rows.push(row);
     kindsByKey.set(key, kind);
