@@ -28,7 +28,7 @@ import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
 import { statusLabels } from "./legend.ts";
-import { createSaveBar, type SaveBar } from "./savebar.ts";
+import { createSaveBar } from "./savebar.ts";
 import { otherSide } from "./synchronizer.ts";
 
 export interface SimplificationHost {
@@ -76,7 +76,7 @@ export class Simplification {
   readonly #height: string;
   readonly #kernel = new KernelButtons();
   readonly #header: ReturnType<typeof createHeader>;
-  readonly #saveBar: SaveBar;
+  readonly #saveBar: ReturnType<typeof createSaveBar>;
   readonly #task: TaskBar;
   readonly #main = el("div.onnx-nb-simplified");
   readonly #announcer = createAnnouncer();
