@@ -29,7 +29,7 @@ import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
 import { statusLabels } from "./legend.ts";
 import { createSaveBar } from "./savebar.ts";
-import { otherSide } from "./synchronizer.ts";
+import { otherSide, SIDES } from "./synchronizer.ts";
 
 export interface SimplificationHost {
   readonly live: boolean;
@@ -245,6 +245,7 @@ export class Simplification {
     round: AbortSignal,
   ): GraphPair {
     const host = this.#host;
+    const [[countBefore, removals, folds], [countAfter, additions]] = data.nodes;
     const after = (at: number): string => (at === 0 ? "original" : `after ${this.#account.steps[at][0]}`);
     const titles = step === 0 ? (["original", "simplified"] as const) : ([after(step - 1), after(step)] as const);
     return createGraphPair(
@@ -273,9 +274,12 @@ export class Simplification {
       {
         height: this.#height,
         synced: this.#isSynced,
-        names: [countOf(data.nodes[0][0], "node"), countOf(data.nodes[1][0], "node")],
+        names: [countOf(countBefore, "node"), countOf(countAfter, "node")],
         titles,
-        tools: legend(data),
+        tools: [
+          statusLabels({ removed: removals, folded: folds, new: additions }),
+          el("span.onnx-nb-dim.onnx-nb-ellipsis", `${integer(countBefore - removals - folds)} unchanged`),
+        ],
         ...(open !== undefined && { open }),
       },
       round,
@@ -335,15 +339,6 @@ export class Simplification {
       return "";
     });
   }
-}
-
-/** Returns how many nodes were removed, folded and added, with the signs on the boxes. */
-function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
-  const unchangedCount = left[0] - left[1] - left[2];
-  return [
-    statusLabels({ removed: left[1], folded: left[2], new: right[1] }),
-    el("span.onnx-nb-dim.onnx-nb-ellipsis", `${integer(unchangedCount)} unchanged`),
-  ];
 }
 
 const VERDICTS = {
@@ -555,7 +550,7 @@ function detailOf(
     ["why", fact(data.text("why", row))],
     ["at", fact(data.tensor(row))],
   ];
-  for (const side of [0, 1] as const) {
+  for (const side of SIDES) {
     const nodes = data.targets(side, row).filter((target) => data.changeOf(side, target) >= 0);
     const names = nodes
       .slice(0, MAX_NAMES)
@@ -595,7 +590,7 @@ function changeColumns(data: SimplificationData, places: readonly string[]): rea
 
 /** Returns the scope in which a change was made, with * for its numbers. */
 function placeOf({ data, columns }: LoadedStep, row: number): string {
-  for (const side of [0, 1] as const) {
+  for (const side of SIDES) {
     const [target] = data.targets(side, row);
     if (target === undefined) continue;
     const graph = columns[side];
