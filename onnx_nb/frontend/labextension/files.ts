@@ -2,9 +2,6 @@
 
 import type { Application, ContentsManager, Modules } from "../hosts/jupyter.d.ts";
 
-/** Texts of a new file. */
-type Words = Readonly<Record<"title" | "okLabel" | "failure", string>>;
-
 /** Bytes of one message of an upload. */
 const CHUNK = 1 << 20;
 /** Bytes of the largest model that is uploaded; the file browser takes larger ones. */
@@ -15,7 +12,7 @@ export async function makeFile(
   { commands, serviceManager: { contents } }: Application,
   { InputDialog, Notification, showErrorMessage }: Modules["@jupyterlab/apputils"],
   proposal: string,
-  { title, okLabel, failure }: Words,
+  { title, okLabel, failure }: Readonly<Record<"title" | "okLabel" | "failure", string>>,
   write: (path: string) => Promise<unknown>,
 ): Promise<void> {
   const suffix = proposal.replace(/^.*\./, ".");

@@ -29,16 +29,13 @@ const INSTALL = "-m pip install --upgrade onnx-nb";
 /** Returns the value of an expression, or what to say instead. */
 export function resultOf<T>(evaluation: Evaluated | undefined, python: Evaluated | undefined): T | Notice {
   if (evaluation === undefined) return NOT_PYTHON;
-  if (evaluation.status === "error") return failureOf(evaluation, textOf(python).replace(/^'|'$/g, ""));
+  const path = String(python?.data?.["text/plain"] ?? "").replace(/^'|'$/g, "");
+  if (evaluation.status === "error") return failureOf(evaluation, path);
   return (evaluation.data?.["application/json"] as T | Notice | undefined) ?? NOT_PYTHON;
 }
 
 export function isNotice(value: unknown): value is Notice {
   return typeof value === "object" && value !== null && "what" in value;
-}
-
-function textOf(value: Evaluated | undefined): string {
-  return String(value?.data?.["text/plain"] ?? "");
 }
 
 function failureOf({ ename, evalue, traceback }: Evaluated, python: string): Notice {

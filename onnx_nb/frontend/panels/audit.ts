@@ -175,7 +175,6 @@ const ALIGNMENT_HINT = "The largest power of two that divides the offset; 4,096 
 function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Table {
   const of = (key: "nbytes" | "offset" | "alignment"): Float64Array =>
     Float64Array.from(tensors, (entry) => entry[key] ?? Number.NaN);
-  const size = (x: number): string => (Number.isNaN(x) ? "–" : bytes(x));
   const integerText = (x: number): string => (Number.isNaN(x) ? "–" : integer(x));
   const type = (row: number): string => `${tensors[row].dtype} ${tensors[row].shape.join("×") || "scalar"}`;
   const hasProblem = (row: number): boolean => tensors[row].problems.length > 0;
@@ -183,7 +182,7 @@ function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Tabl
   const columns = [
     texts("name", "Tensor", [150, 2.4], (row) => tensors[row].name || tensors[row].place, { names: true }),
     texts("type", "Type", [110, 1], type),
-    numbers("bytes", "Size", [70, 0], of("nbytes"), size),
+    numbers("bytes", "Size", [70, 0], of("nbytes"), bytes),
     texts("file", "File", [90, 1], (row) => tensors[row].location ?? "in the model"),
     numbers("offset", "Offset", [96, 0], of("offset"), integerText, { spare: 1 }),
     numbers("alignment", "Aligned", [64, 0], of("alignment"), integerText, { spare: 2, hint: ALIGNMENT_HINT }),

@@ -187,7 +187,7 @@ function tablesOf(
   const sorting = points.about.isolated ? { sorting: { key: "score", descending: true } } : {};
   const tableOf = (name: string, options: Omit<TableOptions, "label">): Table =>
     new Table({ label: `${name} of ${title}`, ...options }, signal);
-  const goTo = (layer: number): void => onChoose(layer < 0 ? -1 : points.of("layer_point")[layer]);
+  const goTo = (layer: number): void => onChoose(layer < 0 ? -1 : points.column("layer_point")[layer]);
   const [layers, rows, values] = [layerColumns, pointColumns, missingColumns].map((columns) => columns(points));
   const [hidden, count] = [judgedColumns(points), points.count];
   return [
@@ -241,10 +241,11 @@ function createScales(
   const filling = fillings(signal);
   const show = (row: number): void => {
     const round = filling();
+    const region = points.column("quantizer_region")[row];
     const parts =
       row < 0
         ? [el("p.onnx-nb-dim", "Choose a tensor to see how it is rounded.")]
-        : quantizerDetail(points, row, floatAction(points, points.of("quantizer_region")[row], whatIf, round), round);
+        : quantizerDetail(points, row, floatAction(points, region, whatIf, round), round);
     detail.replaceChildren(...parts);
   };
   const onChoose = (row: number): void => {
@@ -278,7 +279,7 @@ function pointActions(
   signal: AbortSignal,
 ): HTMLElement[] {
   const name = points.text("name", row);
-  const isQuantizer = points.quantizers > 0 && points.of("quantizer_region").includes(row as never);
+  const isQuantizer = points.quantizers > 0 && points.column("quantizer_region").includes(row as never);
   const actions = [
     ["Drill down", DRILL, "Comparing the operations inside", drill],
     ["Reproduce", REPRODUCE, "Extracting", reproduce],
@@ -438,8 +439,8 @@ function noteOf(points: Points): string {
 }
 
 function layerColumns(points: Points): readonly TableColumn[] {
-  const [share, error] = ["layer_share", "layer_error"].map((name) => points.of(name) as Float64Array);
-  const worst = (name: string) => (layer: number) => points.text(name, points.of("layer_point")[layer]);
+  const [share, error] = ["layer_share", "layer_error"].map((name) => points.column(name) as Float64Array);
+  const worst = (name: string) => (layer: number) => points.text(name, points.column("layer_point")[layer]);
   const hint = "Part of what all layers add: of the sum of the squares of their isolated errors";
   return [
     texts("layer", "Layer", [180, 3], (layer) => points.text("layer", layer), { names: true }),
@@ -453,7 +454,7 @@ function layerColumns(points: Points): readonly TableColumn[] {
 
 function missingColumns(points: Points): readonly TableColumn[] {
   const { reference, candidate } = points.about;
-  const side = (row: number): string => (points.missingSide(row) === "reference" ? reference : candidate);
+  const side = (row: number): string => (points.column("missing_side")[row] === 1 ? candidate : reference);
   return [
     texts("value", "Value", [160, 2], (row) => points.text("missing_name", row), { names: true }),
     texts("op", "Op", [80, 0.7], (row) => points.text("missing_op_type", row)),

@@ -8,7 +8,7 @@ import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen, type Fits, type Opening, opening } from "../scene/opening.ts";
 import { button, el, elide, on, onResize, onState } from "../ui/dom.ts";
 import { GraphView } from "./graphview.ts";
-import { createSynchronizer, openLike, otherSide, type Views } from "./synchronizer.ts";
+import { createSynchronizer, openLike, otherSide, SIDES, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
   /** CSS height of each picture */
@@ -37,7 +37,6 @@ export interface GraphPairHost {
 
 export type GraphPair = ReturnType<typeof createGraphPair>;
 
-const SIDES = [0, 1] as const;
 /** Zooms at which the right graph may open like the left one. */
 const ZOOMS = [0.9, 0.75, 0.58];
 /** Names of the graphs for tests and tools. */

@@ -28,7 +28,7 @@ import { createBanners, emptyState } from "./banners.ts";
 import { menuOf, shapeEdit } from "./edits.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
-import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
+import { createKernelActions, namesOf } from "./kernelactions.ts";
 import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { createLenses } from "./lenses.ts";
@@ -80,7 +80,7 @@ export class GraphView {
   readonly #root: HTMLElement;
   readonly #options: GraphOptions;
   readonly #view: ViewContext;
-  readonly #kernel: KernelActions;
+  readonly #kernel: ReturnType<typeof createKernelActions>;
   readonly #toolbar: Toolbar;
   /** shows the state in the panels around the picture */
   readonly #update: (state: State) => void;

@@ -18,8 +18,6 @@ import { download } from "./export.ts";
 import { OF_CAPTURE } from "./lenses.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
-export type KernelActions = ReturnType<typeof createKernelActions>;
-
 /** Returns the names of chosen tensors. */
 export function namesOf(columns: Columns, boundary: Boundary): { inputs: string[]; outputs: string[] } {
   const tensorNames = (values: readonly number[]): string[] => values.map((value) => columns.valueNameOf(value));

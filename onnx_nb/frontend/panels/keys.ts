@@ -78,13 +78,11 @@ export function createHelp(extraKeys: typeof KEYS, onClose: () => void, signal: 
   return { element, close, toggle };
 }
 
-export type Help = ReturnType<typeof createHelp>;
-
 /** @param side panels that arrow keys scroll */
 export function listenKeys(
   root: HTMLElement,
   view: ViewContext,
-  { viewport, toolbar, help }: { readonly viewport: Viewport; readonly toolbar: Toolbar; readonly help: Help },
+  { viewport, toolbar, help }: { viewport: Viewport; toolbar: Toolbar; help: ReturnType<typeof createHelp> },
   side: readonly HTMLElement[],
 ): void {
   const { columns, host, state, dispatch, announce, signal } = view;

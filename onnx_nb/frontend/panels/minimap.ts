@@ -6,8 +6,6 @@ import type { Theme } from "../render/theme.ts";
 import { BOX, isPill, type Scene } from "../scene/scene.ts";
 import { on } from "../ui/dom.ts";
 
-export type Minimap = ReturnType<typeof createMinimap>;
-
 const WIDTH = 104;
 const HEIGHT = 124;
 const MARGIN = 5;

@@ -17,8 +17,6 @@ const PATIENCE = 25;
 /** Milliseconds after the last movement until the picture is drawn in full. */
 const SETTLE_MS = 90;
 
-export type Painter = ReturnType<typeof createPainter>;
-
 export function createPainter(
   canvas: HTMLCanvasElement,
   control: CameraControl,

@@ -103,7 +103,7 @@ function errorsOf(
   actions: readonly HTMLElement[],
   signal: AbortSignal,
 ): Node[] {
-  const kind = points.isOutput(row) ? "output of the model" : "point";
+  const kind = points.column("output")[row] === 1 ? "output of the model" : "point";
   const parts: Node[] = [...paneHead(kind, points.text("name", row), signal), origin(points, row)];
   const difference = points.text("difference", row);
   if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));

@@ -108,18 +108,21 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     onChoose: pick,
     onActivate: () => detail.focus(),
   });
-  const sums = (by: "op" | "scope", noun: string, title: string) => {
-    const { names, members } = by === "op" ? byOperator(data) : byScope(data);
+  const sums = ({ names, members }: Sums, noun: string, title: string) => {
     const columns = sumColumns(data, title, names, members);
     const lightRows = (row: number): void => light(row < 0 ? null : new Set(members[row]));
     return [names.length, tableOf(noun, title, { count: names.length, columns, onChoose: lightRows })] as const;
   };
-  const byLayer = sums("scope", "scope", "Scope");
+  const byLayer = sums(byScope(data), "scope", "Scope");
+  const changeTable = (): Table => {
+    const onChoose = (row: number): void => pick(row < 0 ? -1 : data.column("change_kernel")[row]);
+    return tableOf("set", "Change", { count: data.changes, columns: changeColumns(data), onChoose });
+  };
   const tabs = createTableTabs(
     [
-      ...(about.compared ? [["Changes", data.changes, changesOf(data, pick, signal)] as const] : []),
+      ...(about.compared ? [["Changes", data.changes, changeTable()] as const] : []),
       ...(byLayer[0] > 0 ? [["Scopes", ...byLayer] as const] : []),
-      ["Operators", ...sums("op", "operator", "Operator")],
+      ["Operators", ...sums(byOperator(data), "operator", "Operator")],
       ["Kernels", data.count, table],
     ],
     signal,
@@ -421,13 +424,12 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
   const providers = new Set(Array.from({ length: data.count }, (_, kernel) => data.text("provider", kernel)));
   const rate = (name: string, title: string, hint: string, spare: number): TableColumn =>
     numbers(name, title, [62, 0.4], data.numbers(name), (x) => formatNumber(x, 3), { spare, hint });
-  const nodes = Float64Array.from({ length: data.count }, (_, kernel) => data.nodeCount(kernel));
+  const nodes = Float64Array.from({ length: data.count }, (_, kernel) => data.nodes(kernel).length);
   const computes = (kernel: number): string => {
     const [first = "", ...moreNames] = data.nodeNames(kernel);
     const name = /^\S+ '(.*)'$/.exec(first)?.[1] ?? first;
     return moreNames.length === 0 ? name : `${name} +${moreNames.length}`;
   };
-  const size = (x: number): string => (Number.isNaN(x) ? "–" : bytes(x));
   const where = (kernel: number): string =>
     [data.text("inside", kernel), data.text("edge", kernel)].filter(Boolean).join(" ");
   return [
@@ -446,7 +448,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     rate("gbs", "GB/s", "Billions of bytes read and written a second", 8),
     rate("intensity", "FLOP/B", "Arithmetic intensity: operations for each byte", 9),
     numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), integer, { spare: 12 }),
-    numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), size, { spare: 11, hint: "In use when it ended" }),
+    numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), bytes, { spare: 11, hint: "In use when it ended" }),
     texts("where", "Inside, on", [70, 1], where, { spare: 10, names: true }),
   ];
 }
@@ -490,12 +492,6 @@ function sumColumns(data: ProfileData, title: string, names: Sums["names"], memb
     numbers("share", "Share", [56, 0.4], share, percent),
     numbers("kernels", "Kernels", [64, 0.4], counts, integer, { spare: 2 }),
   ];
-}
-
-function changesOf(data: ProfileData, pick: (kernel: number) => void, signal: AbortSignal): Table {
-  const onChoose = (row: number): void => pick(row < 0 ? -1 : data.of("change_kernel")[row]);
-  const label = `Changes of ${elide(data.about.model, 80)}`;
-  return new Table({ label, noun: "set", count: data.changes, columns: changeColumns(data), onChoose }, signal);
 }
 
 function changeColumns(data: ProfileData): TableColumn[] {

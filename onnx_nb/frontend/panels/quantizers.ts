@@ -38,7 +38,7 @@ const percent = (x: number): string => (Number.isNaN(x) ? "" : x > 0 && x < 0.00
 export function blameColumns(points: Points): readonly TableColumn[] {
   if (points.quantizers === 0) return [];
   const column = (share: string, title: string, what: string): TableColumn =>
-    numbers(share, title, [64, 0.4], points.of(`blame_${share}`), percent, {
+    numbers(share, title, [64, 0.4], points.column(`blame_${share}`), percent, {
       hint: `Share of ${what} in the isolated error`,
       spare: 0.4,
     });
@@ -63,7 +63,7 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
     write?: (x: number) => string,
     faults = "",
   ): TableColumn =>
-    numbers(key, title, [Math.max(66, 7 * title.length + 8), 0.4], points.of(`quantizer_${name}`), write, {
+    numbers(key, title, [Math.max(66, 7 * title.length + 8), 0.4], points.column(`quantizer_${name}`), write, {
       hint,
       isBad: (row) => fault(row) !== "" && faults.includes(fault(row)),
     });
@@ -85,7 +85,7 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
 /** Returns what the pane shows of a quantizer. */
 export function quantizerDetail(points: Points, row: number, actions: readonly HTMLElement[], signal: AbortSignal) {
   const text = (name: string): string => points.text(`quantizer_${name}`, row);
-  const of = (name: string): number => points.of(`quantizer_${name}`)[row];
+  const of = (name: string): number => points.column(`quantizer_${name}`)[row];
   const [leastValue, scale] = [of("least"), of("scale")];
   const scales = `${formatNumber(leastValue, 3)} to ${formatNumber(scale, 3)}`;
   return [
@@ -104,17 +104,17 @@ export function quantizerDetail(points: Points, row: number, actions: readonly H
       ["‖Δ‖/‖x‖", magnitude(of("relative"))],
       ["× a fitting scale", magnitude(of("excess"))],
       ["node", text("node")],
-      ["region", points.text("name", points.of("quantizer_region")[row])],
+      ["region", points.text("name", points.column("quantizer_region")[row])],
     ]),
   ];
 }
 
 /** Draws values before and after rounding over each other, between the ends of the integers. */
 function rangeOf(points: Points, row: number): Node[] {
-  const ends = points.of("quantizer_end");
+  const ends = points.column("quantizer_end");
   const [from, to] = [row === 0 ? 0 : ends[row - 1], ends[row]];
   if (from === to) return [];
-  const [before, after] = ["before", "after"].map((name) => points.of(`quantizer_${name}`).slice(from, to));
+  const [before, after] = ["before", "after"].map((name) => points.column(`quantizer_${name}`).slice(from, to));
   const { steep, part } = heights([...before, ...after]);
   const bars = (counts: ArrayLike<number>, inset: number): string =>
     Array.from(counts, (count, at) =>
@@ -125,8 +125,8 @@ function rangeOf(points: Points, row: number): Node[] {
   const path = (kind: string, d: string): SVGElement => svg("path", { class: `onnx-nb-${kind}`, d });
   const marks = [width / 6, (5 * width) / 6].map((x) => `M${x} 0V60`).join("");
   const isPerTensor = points.text("quantizer_granularity", row) === "tensor";
-  const [low, top] = ["low", "high"].map((name) => formatNumber(points.of(`quantizer_${name}`)[row], 3));
-  const label = `Values before and after rounding, ${percent(points.of("quantizer_clipped")[row])} of them clipped`;
+  const [low, top] = ["low", "high"].map((name) => formatNumber(points.column(`quantizer_${name}`)[row], 3));
+  const label = `Values before and after rounding, ${percent(points.column("quantizer_clipped")[row])} of them clipped`;
   return [
     el(
       "div.onnx-nb-errors-part",

@@ -5,8 +5,6 @@ import type { SaveReply } from "../protocol/wire.ts";
 import { button, el, elide, on, textField } from "../ui/dom.ts";
 import type { KernelButtons } from "../ui/task.ts";
 
-export type SaveBar = ReturnType<typeof createSaveBar>;
-
 export function createSaveBar(
   suggestion: () => string,
   save: (path: string, replace: boolean) => Promise<SaveReply>,

@@ -29,8 +29,6 @@ interface Ingredients extends Pick<State, "open" | "direction" | "plumbing">, Pi
 
 const purified = oncePerModel((columns) => columns.withoutPlumbing());
 
-export type SceneLoader = ReturnType<typeof createSceneLoader>;
-
 /** @param maxBlockingMs milliseconds that a layout may block the page before it continues in slices */
 export function createSceneLoader(
   { columns: whole, state, dispatch, announce, signal }: ViewContext,

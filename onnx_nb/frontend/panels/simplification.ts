@@ -28,8 +28,8 @@ import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
 import { statusLabels } from "./legend.ts";
-import { createSaveBar, type SaveBar } from "./savebar.ts";
-import { otherSide } from "./synchronizer.ts";
+import { createSaveBar } from "./savebar.ts";
+import { otherSide, SIDES } from "./synchronizer.ts";
 
 export interface SimplificationHost {
   readonly live: boolean;
@@ -76,7 +76,7 @@ export class Simplification {
   readonly #height: string;
   readonly #kernel = new KernelButtons();
   readonly #header: ReturnType<typeof createHeader>;
-  readonly #saveBar: SaveBar;
+  readonly #saveBar: ReturnType<typeof createSaveBar>;
   readonly #task: TaskBar;
   readonly #main = el("div.onnx-nb-simplified");
   readonly #announcer = createAnnouncer();
@@ -244,6 +244,7 @@ export class Simplification {
     round: AbortSignal,
   ): GraphPair {
     const host = this.#host;
+    const [[countBefore, removals, folds], [countAfter, additions]] = data.nodes;
     const after = (at: number): string => (at === 0 ? "original" : `after ${this.#account.steps[at][0]}`);
     const titles = step === 0 ? (["original", "simplified"] as const) : ([after(step - 1), after(step)] as const);
     return createGraphPair(
@@ -265,16 +266,19 @@ export class Simplification {
         counterpartFacts(side, target, name) {
           const change = data.changeOf(side, target);
           const rows: [string, string][] = [[titles[otherSide(side)], name]];
-          if (change >= 0) rows.push([data.rule(change), data.what(change)], ["why", data.why(change)]);
+          if (change >= 0) rows.push([data.rule(change), data.text("what", change)], ["why", data.text("why", change)]);
           return rows;
         },
       },
       {
         height: this.#height,
         synced: this.#isSynced,
-        names: [countOf(data.nodes[0][0], "node"), countOf(data.nodes[1][0], "node")],
+        names: [countOf(countBefore, "node"), countOf(countAfter, "node")],
         titles,
-        tools: legend(data),
+        tools: [
+          statusLabels({ removed: removals, folded: folds, new: additions }),
+          el("span.onnx-nb-dim.onnx-nb-ellipsis", `${integer(countBefore - removals - folds)} unchanged`),
+        ],
         ...(open !== undefined && { open }),
       },
       round,
@@ -301,7 +305,7 @@ export class Simplification {
     changes.choose(row);
     this.#changeKey = row < 0 ? "" : data.key(row);
     this.#host.onChoose?.(this.#changeKey);
-    if (row >= 0) this.#announcer.announce(`${data.rule(row)}: ${data.what(row)}, ${data.why(row)}`);
+    if (row >= 0) this.#announcer.announce(`${data.rule(row)}: ${data.text("what", row)}, ${data.text("why", row)}`);
   }
 
   #choose(row: number): void {
@@ -334,15 +338,6 @@ export class Simplification {
       return "";
     });
   }
-}
-
-/** Returns how many nodes were removed, folded and added, with the signs on the boxes. */
-function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
-  const unchangedCount = left[0] - left[1] - left[2];
-  return [
-    statusLabels({ removed: left[1], folded: left[2], new: right[1] }),
-    el("span.onnx-nb-dim.onnx-nb-ellipsis", `${integer(unchangedCount)} unchanged`),
-  ];
 }
 
 const VERDICTS = {
@@ -550,11 +545,11 @@ function detailOf(
   const [rule, does, count] = data.rules[data.ruleOf(row)];
   const fact = (text: string): HTMLElement => el("span", { title: text.slice(0, 4000) }, elide(text, 300));
   const rows: [string, HTMLElement][] = [
-    ["what", fact(data.what(row))],
-    ["why", fact(data.why(row))],
+    ["what", fact(data.text("what", row))],
+    ["why", fact(data.text("why", row))],
     ["at", fact(data.tensor(row))],
   ];
-  for (const side of [0, 1] as const) {
+  for (const side of SIDES) {
     const nodes = data.targets(side, row).filter((target) => data.changeOf(side, target) >= 0);
     const names = nodes
       .slice(0, MAX_NAMES)
@@ -585,16 +580,16 @@ function changeColumns(data: SimplificationData, places: readonly string[]): rea
   return [
     texts("times", "Times", [62, 0], () => "", { hint: "Changes of one rule that do the same in places of one name" }),
     texts("rule", "Rule", [130, 1], (row) => data.rule(row)),
-    texts("what", "What", [140, 1.4], (row) => data.what(row)),
+    texts("what", "What", [140, 1.4], (row) => data.text("what", row)),
     texts("where", "Where", [140, 1.2], (row) => places[row], { hint: "Its scope; * is any number", names: true }),
     texts("at", "At", [170, 1.2], (row) => data.tensor(row), { hint: "The tensor made there", names: true, spare: 1 }),
-    texts("why", "Why", [150, 1.4], (row) => data.why(row), { spare: 2 }),
+    texts("why", "Why", [150, 1.4], (row) => data.text("why", row), { spare: 2 }),
   ];
 }
 
 /** Returns the scope in which a change was made, with * for its numbers. */
 function placeOf({ data, columns }: LoadedStep, row: number): string {
-  for (const side of [0, 1] as const) {
+  for (const side of SIDES) {
     const [target] = data.targets(side, row);
     if (target === undefined) continue;
     const graph = columns[side];
@@ -616,7 +611,7 @@ function kindsOf({ data, columns }: LoadedStep, places: readonly string[]): Int3
   for (const [row, count] of removals.entries()) byRule[data.ruleOf(row)] += count;
   const kindsByKey = new Map<string, { readonly rule: number; readonly rows: number[] }>();
   for (let row = 0; row < data.count; row++) {
-    const [rule, key] = [data.ruleOf(row), `${data.ruleOf(row)}\n${data.what(row)}\n${places[row]}`];
+    const [rule, key] = [data.ruleOf(row), `${data.ruleOf(row)}\n${data.text("what", row)}\n${places[row]}`];
     const kind = kindsByKey.get(key) ?? { rule, rows: [] };
     kind.rows.push(row);
     kindsByKey.set(key, kind);

@@ -27,7 +27,7 @@ const MIDDLE_RADIUS = 160;
 const ANCHOR_WEIGHT = 60;
 
 export const otherSide = (side: SideOf): SideOf => (side === 0 ? 1 : 0);
-const SIDES = [0, 1] as const;
+export const SIDES = [0, 1] as const;
 /** Maximum number of targets whose scopes are opened. */
 const MAX_REVEALED = 8;
 
@@ -205,8 +205,8 @@ function createAlignment(columns: readonly [Columns, Columns], data: PairData, s
     scenes = [left, right];
     boxes = [[], []];
     for (let box = 0; box < left.boxes.count; box++) {
-      const target = targetOf(left, box);
-      const counterpart = target === null ? null : data.counterpart(0, target);
+      // the middle of an open scope is arbitrary
+      const counterpart = left.boxes.kind[box] === BOX.OPEN ? null : data.counterpart(0, boxTarget(left, box));
       const there = counterpart === null ? -1 : boxOf(right, columns[1], counterpart);
       if (there < 0) continue;
       boxes[0].push(box);
@@ -271,11 +271,6 @@ function drawnAs(columns: Columns, targets: readonly Target[]): Target[] {
 
 function centerOf({ boxes: { x, y, w, h } }: Scene, box: number): Point {
   return { x: x[box] + w[box] / 2, y: y[box] + h[box] / 2 };
-}
-
-/** Returns the target of a box; null for an open scope, whose middle is arbitrary. */
-function targetOf(scene: Scene, box: number): Target | null {
-  return scene.boxes.kind[box] === BOX.OPEN ? null : boxTarget(scene, box);
 }
 
 /** Returns the position of a target; a tensor without a box is at its producer or a reader. */

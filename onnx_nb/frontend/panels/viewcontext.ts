@@ -3,7 +3,7 @@
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { bytes, countOf, formatCompact, percent } from "../scene/formatting.ts";
-import { type Dispatch, keyOf, type State } from "../scene/state.ts";
+import { type Action, type Command, keyOf, type State } from "../scene/state.ts";
 import { breakable, copy, el, elide, on } from "../ui/dom.ts";
 
 export interface ViewContext {
@@ -12,7 +12,7 @@ export interface ViewContext {
   state(): State;
   /** whether edits reach a kernel */
   canEdit(): boolean;
-  readonly dispatch: Dispatch;
+  readonly dispatch: (action: Action | Command) => void;
   /** announces a sentence to screen readers */
   announce(text: string): void;
   readonly signal: AbortSignal;

@@ -21,12 +21,12 @@ import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
 import { savePicture, snapshot } from "./export.ts";
 import { createHints } from "./hints.ts";
-import { createMinimap, type Minimap } from "./minimap.ts";
+import { createMinimap } from "./minimap.ts";
 import { isStill, MOTION, motionBetween } from "./motion.ts";
-import { createPainter, type Painter } from "./painter.ts";
+import { createPainter } from "./painter.ts";
 import { createPeek } from "./peek.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
-import { createSceneLoader, type Proportions, type SceneLoader } from "./sceneloader.ts";
+import { createSceneLoader, type Proportions } from "./sceneloader.ts";
 import { describe, factsOf, type ViewContext } from "./viewcontext.ts";
 
 /** Settings of a viewport, and its events for the view around it. */
@@ -79,10 +79,10 @@ export class Viewport {
   readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": "true", hidden: true });
   readonly #hint = el("div.onnx-nb-hint", { "aria-hidden": "true" }, "Click the graph or hold Ctrl to zoom");
   readonly #control: CameraControl;
-  readonly #painter: Painter;
-  readonly #loader: SceneLoader;
+  readonly #painter: ReturnType<typeof createPainter>;
+  readonly #loader: ReturnType<typeof createSceneLoader>;
   readonly #map = el("canvas.onnx-nb-map", { "aria-hidden": "true" });
-  readonly #minimap: Minimap;
+  readonly #minimap: ReturnType<typeof createMinimap>;
   readonly #peek: ReturnType<typeof createPeek>;
   readonly #hints: ReturnType<typeof createHints>;
   #theme: Theme | null = null;

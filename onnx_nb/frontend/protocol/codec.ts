@@ -136,7 +136,7 @@ export class PackedTable<Meta = unknown> {
   }
 
   /** Returns a column, which must be there and of this type. */
-  protected column<T extends TypedArray = TypedArray>(name: string, type?: new (n: number) => T): T {
+  column<T extends TypedArray = TypedArray>(name: string, type?: new (n: number) => T): T {
     const array = this.arrays.get(name);
     if (array === undefined || (type !== undefined && !(array instanceof type))) {
       throw new Error(`column '${name}' is missing or is not a ${type?.name ?? "column"}`);

@@ -61,11 +61,6 @@ export class Points extends PackedTable<ComparisonAbout> {
     return this.has(name) ? this.column(name, Float64Array) : new Float64Array(this.count).fill(Number.NaN);
   }
 
-  /** Returns a column of numbers. */
-  of(name: string): TypedArray {
-    return this.column(name);
-  }
-
   state(kind: ErrorKind, row: number): number {
     return this.has(`${kind}_state`) ? this.column(`${kind}_state`)[row] : STATE.UNKNOWN;
   }
@@ -75,16 +70,8 @@ export class Points extends PackedTable<ComparisonAbout> {
     return this.state("isolated", row) === STATE.UNKNOWN ? "cumulative" : "isolated";
   }
 
-  isOutput(row: number): boolean {
-    return this.column("output")[row] === 1;
-  }
-
   spark(row: number): TypedArray {
     return this.column("sparks").subarray(row * this.bars, (row + 1) * this.bars);
-  }
-
-  missingSide(row: number): "reference" | "candidate" {
-    return this.column("missing_side")[row] === 1 ? "candidate" : "reference";
   }
 
   /** Returns the row of the layer of a point, −1 if there is none. */

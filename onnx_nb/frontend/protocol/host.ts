@@ -116,20 +116,14 @@ export interface ValueHost {
   npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
-/** Names of the numbers of nodes that can be shown: of any model, and of a captured one. */
-export interface Colors {
-  readonly own: readonly string[];
-  readonly captured: readonly string[];
-}
-
 /** Data embedded in a page, which has no kernel. */
 export interface PageData {
   /** null for omitted statistics */
   inspect(target: Target): Inspection | null;
   figures(target: Target): readonly (readonly [string, string])[];
   statistics(value: number): StatisticsReply | null;
-  /** numbers for coloring the boxes */
-  readonly colors: Colors;
+  /** names of the numbers that can color the boxes: of any model, and of a captured one */
+  readonly colors: { readonly own: readonly string[]; readonly captured: readonly string[] };
   overlay(name: string): OverlayData | null;
   /** numbers that colored them when the page was written */
   readonly initialOverlay: OverlayData | null;
@@ -167,9 +161,6 @@ export interface GraphHost {
   /** the content of an HTML file that holds the live graph; statistics of all weights take a while */
   page?(statistics: boolean, progress: Progress, signal: AbortSignal): Promise<Uint8Array>;
 }
-
-/** An error with advice, as in `OnnxNbError`. */
-export type Failure = ReturnType<typeof failure>;
 
 /** Returns message and advice of anything thrown: errors of the channel carry `advice`, others only a message. */
 export function failure(error: unknown): { readonly message: string; readonly advice: string } {

@@ -1,6 +1,6 @@
 /** The kernels of a profile, as packed by `analysis/view/result_columns.py`. */
 
-import { PackedTable, type TypedArray } from "./codec.ts";
+import { PackedTable } from "./codec.ts";
 
 interface ProfileAbout {
   readonly model: string;
@@ -58,18 +58,9 @@ export class ProfileData extends PackedTable<ProfileAbout> {
     return this.column(name, Float64Array);
   }
 
-  /** Returns a column of numbers or of places. */
-  of(name: string): TypedArray {
-    return this.column(name);
-  }
-
   /** Returns the nodes of the model that a kernel computes. */
   nodes(kernel: number): Int32Array {
     return this.#node.subarray(this.#ptr[kernel], this.#ptr[kernel + 1]);
-  }
-
-  nodeCount(kernel: number): number {
-    return this.#ptr[kernel + 1] - this.#ptr[kernel];
   }
 
   /** Returns the names of a kernel's nodes, with their operators. */

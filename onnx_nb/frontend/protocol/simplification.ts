@@ -44,15 +44,6 @@ export class SimplificationData extends PairData<SimplificationMeta> {
     return this.rules[this.ruleOf(change)][0];
   }
 
-  /** Returns "Conv + BatchNormalization → Conv". */
-  what(change: number): string {
-    return this.text("what", change);
-  }
-
-  why(change: number): string {
-    return this.text("why", change);
-  }
-
   /** Returns the tensor that the change produced. */
   tensor(change: number): string {
     return this.text("key", change);

@@ -5,11 +5,7 @@
 
 import type { Direction } from "../protocol/host.ts";
 
-interface PathPen {
-  moveTo(x: number, y: number): void;
-  lineTo(x: number, y: number): void;
-  bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void;
-}
+type PathPen = Pick<CanvasPath, "moveTo" | "lineTo" | "bezierCurveTo">;
 
 /** Traces points `from` … `to − 1` (x, y pairs); `back` traces from the last to the first, starting at the pen. */
 export function trace(

@@ -110,8 +110,7 @@ export class SvgPen {
     this.#draw(`fill="none" ${line}${join}${dash}`);
   }
   fillRect(x: number, y: number, w: number, h: number): void {
-    const box = `x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"`;
-    this.#parts.push(`<rect ${box} fill="${inkOf(String(this.fillStyle))}"${this.#alpha()}/>`);
+    this.#parts.push(`<rect ${rectangle(x, y, w, h)} fill="${inkOf(String(this.fillStyle))}"${this.#alpha()}/>`);
   }
   setLineDash(dash: number[]): void {
     this.#dash = dash;
@@ -162,8 +161,13 @@ export class SvgPen {
 }
 
 /** Rounds a coordinate to a tenth of a px, which keeps the file short. */
-function short(x: number): string {
+export function short(x: number): string {
   return String(Math.round(x * 10) / 10);
+}
+
+/** Returns the attributes of a rectangle. */
+export function rectangle(x: number, y: number, w: number, h: number): string {
+  return `x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"`;
 }
 
 function precise(x: number): string {

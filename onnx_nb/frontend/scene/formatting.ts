@@ -15,6 +15,7 @@ export function scaleToUnit(x: number, units: readonly string[]): [scaled: numbe
 
 /** Rounds to one decimal below a hundred: 7087872 → "7.1 M", 312 → "312". */
 function formatRounded(x: number, units: readonly string[]): string {
+  if (Number.isNaN(x)) return NO_VALUE;
   const [mantissa, unit] = scaleToUnit(x, units);
   return `${unit === units[0] || Math.abs(mantissa) >= 99.95 ? Math.round(mantissa) : mantissa.toFixed(1)}${unit}`;
 }

@@ -383,9 +383,7 @@ const MAX_LABELS = 8;
 /** … and of any type, for brief labels. */
 const MAX_BRIEF_LABELS = 3;
 
-type Speakers = Pick<Shape, "speaksFor" | "speaksBriefly" | "bundle">;
-
-function speakers(columns: Columns, { value, source }: Hyperedges, ptr: Uint32Array, sink: Int32Array): Speakers {
+function speakers(columns: Columns, { value, source }: Hyperedges, ptr: Uint32Array, sink: Int32Array) {
   const speaksFor = new Uint32Array(value.length).fill(1);
   const speaksBriefly = new Uint32Array(value.length).fill(1);
   const bundle = new Int32Array(value.length).fill(-1);

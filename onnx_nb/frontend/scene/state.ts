@@ -143,8 +143,6 @@ export type Command =
   /** brings it into view, or into the middle of the view */
   | { readonly type: "reveal"; readonly target: Target; readonly toCenter?: boolean };
 
-export type Dispatch = (action: Action | Command) => void;
-
 export function initialState(open: Iterable<number>, direction: Direction = "down"): State {
   return {
     open: new Set(open),

@@ -9,11 +9,6 @@ import { append, type Columns } from "../protocol/columns.ts";
 export const WIDEST_GAP = 32;
 const UNREACHED_STEPS = 255;
 
-interface Chains {
-  readonly paths: number[][];
-  readonly more: boolean;
-}
-
 /**
  * Finds all chains whose node at place k is in `masks[k]`, in the order of their first nodes. Across a gap it takes one
  * shortest path to each node at the end, through nodes that match neither end.
@@ -25,7 +20,7 @@ export function* chains(
   masks: readonly Uint8Array[],
   gaps: readonly boolean[],
   limit: number,
-): Generator<undefined, Chains, boolean | undefined> {
+): Generator<undefined, { readonly paths: number[][]; readonly more: boolean }, boolean | undefined> {
   const { nodeCount } = columns;
   const last = masks.length - 1;
   const candidates = [...masks];

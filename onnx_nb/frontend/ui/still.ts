@@ -3,7 +3,7 @@
  * live view cannot be shown. The layout is the page's; a canvas draws itself with an `SvgPen`.
  */
 
-import { documentOf, inkOf, xml } from "../render/svg.ts";
+import { documentOf, inkOf, rectangle, short, xml } from "../render/svg.ts";
 
 /** Elements that draw themselves; the document has its own width and height. */
 const portraits = new WeakMap<Element, () => string | null>();
@@ -56,15 +56,6 @@ function sizeOf(svg: string): { readonly w: number; readonly h: number } {
 function placeIn(svg: string, place: string): string {
   const { w, h } = sizeOf(svg);
   return `<svg ${place} viewBox="0 0 ${w} ${h}">${svg.replace(/^<svg [^>]*>/, "")}`;
-}
-
-/** Returns the attributes of a rectangle. */
-function rectangle(x: number, y: number, w: number, h: number): string {
-  return `x="${precise(x)}" y="${precise(y)}" width="${precise(w)}" height="${precise(h)}"`;
-}
-
-function precise(x: number): string {
-  return String(Math.round(x * 10) / 10);
 }
 
 const CLEAR = /^(transparent|rgba\(.*, 0\))$/;
@@ -120,7 +111,7 @@ class Still {
       .map(([, markup]) => markup)
       .join("");
     if (!clips || content === "") return sign + content;
-    const [x, y, w, h] = [box.left - this.#corner.left, box.top - this.#corner.top, box.width, box.height].map(precise);
+    const [x, y, w, h] = [box.left - this.#corner.left, box.top - this.#corner.top, box.width, box.height].map(short);
     return `<svg x="${x}" y="${y}" width="${w}" height="${h}" viewBox="${x} ${y} ${w} ${h}">${content}</svg>`;
   }
 
@@ -131,7 +122,7 @@ class Still {
     const [w, h] = [Number.parseFloat(width) || 0, Number.parseFloat(height) || 0];
     const x = box.left + Number.parseFloat(paddingLeft) + Number.parseFloat(borderLeftWidth) - this.#corner.left;
     const y = box.top + (box.height - h) / 2 - this.#corner.top;
-    const round = borderTopLeftRadius === "0px" ? "" : ` rx="${precise(h / 2)}"`;
+    const round = borderTopLeftRadius === "0px" ? "" : ` rx="${short(h / 2)}"`;
     return `<rect ${rectangle(x, y, w, h)}${round} fill="${inkOf(backgroundColor)}"/>`;
   }
 
@@ -151,8 +142,8 @@ class Still {
       const inset = isFramed ? line / 2 : 0;
       const [w, h] = [box.width, box.height].map((size) => Math.max(0, size - 2 * inset));
       const place = rectangle(left + inset, top + inset, w, h);
-      const round = radius > 0 ? ` rx="${precise(radius)}"` : "";
-      const edge = isFramed ? ` stroke="${inkOf(color)}" stroke-width="${precise(line)}"` : "";
+      const round = radius > 0 ? ` rx="${short(radius)}"` : "";
+      const edge = isFramed ? ` stroke="${inkOf(color)}" stroke-width="${short(line)}"` : "";
       markup = `<rect ${place}${round} fill="${inkOf(fill || "none")}"${edge}/>`;
     }
     if (isFramed) return markup;
@@ -194,12 +185,12 @@ class Still {
   #write(text: string, left: number, top: number, width: number, style: CSSStyleDeclaration, color = style.color) {
     const { fontFamily, fontSize, fontWeight, fontStyle, textTransform } = style;
     const shownText = textTransform === "uppercase" ? text.toUpperCase() : text;
-    const font = `font-family="${xml(fontFamily)}" font-size="${precise(Number.parseFloat(fontSize))}"`;
+    const font = `font-family="${xml(fontFamily)}" font-size="${short(Number.parseFloat(fontSize))}"`;
     const weight = fontWeight === "400" ? "" : ` font-weight="${fontWeight}"`;
     const slant = fontStyle === "italic" ? ' font-style="italic"' : "";
-    const fit = width > 0 && text.length > 1 ? ` textLength="${precise(width)}" lengthAdjust="spacingAndGlyphs"` : "";
+    const fit = width > 0 && text.length > 1 ? ` textLength="${short(width)}" lengthAdjust="spacingAndGlyphs"` : "";
     const y = top - this.#corner.top + ascentOf(style);
-    return `<text x="${precise(left - this.#corner.left)}" y="${precise(y)}" ${font}${weight}${slant}${fit} fill="${inkOf(color)}">${xml(shownText)}</text>`;
+    return `<text x="${short(left - this.#corner.left)}" y="${short(y)}" ${font}${weight}${slant}${fit} fill="${inkOf(color)}">${xml(shownText)}</text>`;
   }
 
   #field(element: HTMLSelectElement | HTMLInputElement, box: DOMRect, style: CSSStyleDeclaration): string {

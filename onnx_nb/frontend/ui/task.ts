@@ -3,7 +3,7 @@
  * buttons for actions of the kernel.
  */
 
-import { type Failure, failure } from "../protocol/host.ts";
+import { failure } from "../protocol/host.ts";
 import { button, copyButton, createAnnouncer, el, elide, fillings, onAbort, type Properties } from "./dom.ts";
 
 /** @param done fraction of the work, null if it is not known */
@@ -81,7 +81,7 @@ export function failureNote(error: unknown): HTMLElement {
 }
 
 /** Returns the parts of a row that shows an error and can be dismissed. */
-export function errorParts({ message, advice }: Failure, dismiss: () => void, signal: AbortSignal): HTMLElement[] {
+export function errorParts({ message, advice }: ReturnType<typeof failure>, dismiss: () => void, signal: AbortSignal) {
   const text = el("span.onnx-nb-message", { title: message.slice(0, 4000) }, elide(message, 900));
   return [
     el("span.onnx-nb-message-text", text, " ", el("span.onnx-nb-advice", elide(advice, 400))),

@@ -103,19 +103,17 @@ const LACKING = "This page was written without the histograms of this point: pan
 
 export const comparisonPage: Page = async (root, about, part, signal) => {
   const points = new Points(await part("points"));
-  const detail = packedOr(points, () => Promise.reject(new Error(LACKING)));
   const sides = ["candidate", "reference"] as const;
   const onChoose = (name: string): void => {
     const row = points.rowOf(name);
     if (row >= 0) announceChoice(root, ...sides.map((side) => points.text(side, row)));
   };
   const { steps, graph } = about as { steps: readonly FloatStep[]; graph?: boolean };
-  const onRound = (tensor: string): void => announceChoice(root, tensor);
   const options = {
     height: roomBelow(root, 98, 420),
-    detail,
+    detail: packedOr(points, () => Promise.reject(new Error(LACKING))),
     onChoose,
-    onQuantizer: onRound,
+    onQuantizer: (tensor: string): void => announceChoice(root, tensor),
     steps,
     ...(graph && { graph: { load: () => part("graph") } }),
   };

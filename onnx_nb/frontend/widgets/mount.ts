@@ -8,7 +8,7 @@ import type { ModelPart } from "../panels/summary.ts";
 import type { Channel } from "../protocol/channel.ts";
 import type { Target } from "../protocol/columns.ts";
 import { failureText } from "../protocol/host.ts";
-import { loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
+import { bindTrait, loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
 import { el, onAbort } from "../ui/dom.ts";
 import { stillOf } from "../ui/still.ts";
@@ -37,12 +37,11 @@ export function mount(
   }
   hearKernel(model).catch((error) => console.error(error));
   showNotice(root, channel, view.signal);
-  const theme = (): void => {
-    root.dataset.theme = String(model.get("theme"));
+  const paint = (theme: unknown): void => {
+    root.dataset.theme = String(theme);
   };
-  theme();
-  model.on("change:theme", theme);
-  onAbort(view.signal, () => model.off("change:theme", theme));
+  paint(model.get("theme"));
+  bindTrait(model, "theme", paint, view.signal);
   fillRoot(root, view.signal, () => show(root, view.signal));
   return () => {
     view.abort();
