@@ -7,7 +7,8 @@ import { columnsOf } from "../protocol/testing.ts";
 import { boxOf } from "../render/highlights.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { BOX } from "../scene/scene.ts";
-import { createDiff, type DiffView } from "./diff.ts";
+import { createDiff } from "./diff.ts";
+import type { GraphPair } from "./graphpair.ts";
 import { FakeHost, furnish, settle } from "./testing.ts";
 
 const LEFT = columnsOf(
@@ -116,7 +117,7 @@ beforeEach(() => {
 });
 afterEach(() => stop.abort());
 
-function show(): DiffView {
+function show(): GraphPair {
   return createDiff(
     root,
     [LEFT, RIGHT],
@@ -136,7 +137,7 @@ const press = (key: string): void => {
     .querySelector(".onnx-nb-canvas")
     ?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 };
-const names = (pair: DiffView): (string | null)[] =>
+const names = (pair: GraphPair): (string | null)[] =>
   pair.views.map(({ state, columns }) => (state.selection === null ? null : columns.nameOf(state.selection)));
 
 describe("a pair of graphs", () => {

@@ -10,13 +10,6 @@ import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOpti
 import { fittingHeight } from "./graphview.ts";
 import { otherSide } from "./synchronizer.ts";
 
-/** Handle for tests and tools, at the root element. */
-export interface DiffView extends GraphPair {
-  readonly data: PairData;
-  /** the change visited last, −1 before the first */
-  readonly at: number;
-}
-
 export function createDiff(
   root: HTMLElement,
   columns: readonly [Columns, Columns],
@@ -24,7 +17,7 @@ export function createDiff(
   host: Omit<GraphPairHost, "counterpartFacts">,
   options: Pick<GraphPairOptions, "synced" | "names"> & { readonly height?: number },
   signal: AbortSignal,
-): DiffView {
+): GraphPair {
   const { element: live, announce } = createAnnouncer();
   const goTo = (change: Change, text: string): void => {
     const [left, right] = [targetOf(change, 0), targetOf(change, 1)];
@@ -47,19 +40,8 @@ export function createDiff(
   );
   root.append(live);
   onLetters(root, { n: () => list.step(1), p: () => list.step(-1) }, signal);
-
-  const handle: DiffView = {
-    ...pair,
-    data,
-    get at() {
-      return list.at();
-    },
-    get synced() {
-      return pair.synced;
-    },
-  };
-  Object.assign(root, { onnxNb: handle });
-  return handle;
+  Object.assign(root, { onnxNb: pair }); // for tests and tools
+  return pair;
 }
 
 function targetOf({ nodes, tensors }: Change, side: SideOf): Target | null {
@@ -182,8 +164,6 @@ function createDifferenceList(data: PairData, onChoose: (change: Change, text: s
     /** for the bar: counts by kind, the filter, and the step buttons */
     tools: [about, ...chips, field, back, count, next],
     element: list,
-    /** the change visited last, −1 before the first */
-    at: () => at,
     step,
   };
 }

@@ -145,9 +145,6 @@ export function createGraphPair(
 
   return {
     views,
-    get synced(): boolean {
-      return synchronizer.enabled;
-    },
     setSync,
     /** Marks the side in which the person works now. */
     lead,

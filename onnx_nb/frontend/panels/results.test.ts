@@ -87,6 +87,13 @@ describe("the panel of a capture", () => {
     expect(root.querySelector("img")).toBeNull();
   });
 
+  it("shows a dash where a value has no numbers", () => {
+    createCapture(root, digestOf(), ABOUT, {}, signal).choose("words");
+    const row = root.querySelector("[aria-selected=true]");
+    expect(row?.lastElementChild?.textContent).toBe("–");
+    expect(row?.textContent).not.toContain("NaN");
+  });
+
   it("filters for values that are not finite, and marks them", () => {
     createCapture(root, digestOf(), ABOUT, {}, signal);
     expect(shown()).toEqual(["x", EVIL, "words"]);
