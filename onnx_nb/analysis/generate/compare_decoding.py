@@ -26,16 +26,9 @@ from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.compare.quantization import quantizes
 from onnx_nb.analysis.errors import AlignmentError, FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text
+from onnx_nb.analysis.generate import layers
 from onnx_nb.analysis.generate.decode import last_logits, prompt_of, tokenizer_of
-from onnx_nb.analysis.generate.layers import (
-    CUT,
-    Stem,
-    part_of_nodes,
-    rounds_activations,
-    stems_of,
-    windows_of,
-    with_streams,
-)
+from onnx_nb.analysis.generate.layers import CUT, Stem, stems_of, windows_of, with_streams
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.wire import set_entries
@@ -215,7 +208,7 @@ class DecodingComparison(Table, Displayed, panel="decoding.DecodingPanel"):
     def part_of_tensors(self) -> dict[str, int]:
         """Return the place in `parts` of each tensor of the candidate that is made in one part alone."""
         graph = Graph.of(self.model)
-        places = part_of_nodes(graph, stems_of(graph, self._candidate.states), self._candidate.logits)
+        places = layers.part_of_nodes(graph, stems_of(graph, self._candidate.states), self._candidate.logits)
         first = self.parts[:1] == (ENCODER,)
         return {graph.value_names[one]: place + first for node, place in places.items() for one in graph.results(node)}
 
@@ -404,7 +397,7 @@ def compare_decoding(
     encoder = list[tuple[float, int]]()
     dtypes = {info.dtype for info in (*model.inputs, *model.outputs)}
     eps = next((size for name, size in _EPSILONS.items() if name in dtypes), float(np.finfo(np.float32).eps))
-    bounds = eps, max(ROUNDED_TOLERANCE if rounds_activations(Graph.of(model)) else TOLERANCE, BITS * eps)
+    bounds = eps, max(ROUNDED_TOLERANCE if layers.rounds_activations(Graph.of(model)) else TOLERANCE, BITS * eps)
     in_two = bool(mask.all()) and not isinstance(reference_side, _SavedSide)
     count = prompt.shape[1]
     stops = [*([count // 2] if count > 3 and in_two else []), *range(count, count + steps + 1)]
@@ -423,7 +416,7 @@ def compare_decoding(
         if len(streams) != len(stems):
             cut_side, stems, errors, faults = None, (), [], []
         if cut_side is not None:
-            encoder = encoder if number else cut_side.read_encoder_values(reference_side.encoder_values, bounds[0])
+            encoder = encoder or cut_side.read_encoder(reference_side.encoder_values, feeds or {}, bounds[0])
             cut_logits, outputs = cut_side.step(part, padding, streams)
             starts = [None, *streams[:-1], None]
             triples = list(zip([*outputs, cut_logits[..., :size]], [*streams, expected], starts, strict=True))
@@ -493,8 +486,8 @@ def _error(
 def _with_noise(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Return arrays of real numbers with their last bits changed at random, the same each time."""
     random, eps = np.random.default_rng(0), np.finfo(np.float32).eps
-    steps = {name: 1 + eps * random.choice([-1, 1], np.shape(array)) for name, array in arrays.items()}
-    return {name: array * steps[name] if array.dtype.kind == "f" else array for name, array in arrays.items()}
+    numbers = {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
+    return {**arrays, **{name: a * (1 + eps * random.choice([-1, 1], a.shape)) for name, a in numbers.items()}}
 
 
 def _cache_faults(
@@ -565,14 +558,13 @@ class _ModelSide:
         self._loop, self._run = Loop(variant, loop.states, loop.constants), session(variant)
         self._states, self._before, self.encoder_values = dict[str, Any](), dict[str, Any](), loop.constants
 
-    def read_encoder_values(self, values: Mapping[str, Any], eps: float) -> list[tuple[float, int]]:
+    def read_encoder(self, values: Mapping[str, Any], feeds: Mapping[str, Any], eps: float) -> list[tuple[float, int]]:
         """Read what the reference's encoder made; return the error of what this one's did, and 0 where it is off."""
         constants, rows = self._loop.constants, list[tuple[float, int]]()
         for name, array in constants.items():
             value, reference = np.asarray(array), np.asarray(values.get(name, values.get("", 0)))
-            if value.dtype.kind == "f" and value.shape == reference.shape and value.any():
-                distance = np.abs(value.astype(np.float64) - reference).max()
-                error = float(distance / (np.abs(reference).max() or 1.0))
+            if name not in feeds and value.dtype.kind == "f" and value.shape == reference.shape and value.any():
+                error = float(np.abs(value.astype(np.float64) - reference).max() / (np.abs(reference).max() or 1.0))
                 rows.append((error, 0 if error > max(ENCODER_TOLERANCE, BITS * eps) else -1))
                 constants[name] = reference
         return rows and [max(rows)]
