@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from notebooks.training import save
+
 from .model import SRCNN, printed, scanned
 
 HERE: Final = Path(__file__).parent
@@ -18,7 +20,7 @@ PEAK: Final = 6e-3
 
 
 def main() -> None:
-    """Write the weights, rounded to float16."""
+    """Write the weights."""
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     pages = torch.tensor(np.stack([printed(rng) for _ in range(64)]))[:, None]
@@ -37,7 +39,7 @@ def main() -> None:
         schedule.step()
         if step % 50 == 0 or step == STEPS - 1:
             print(f"step {step:4}: {loss.item():.4f}", flush=True)
-    np.savez_compressed(HERE / "weights.npz", **{k: v.numpy().astype(np.float16) for k, v in net.state_dict().items()})
+    save(net, HERE / "weights.npz")
 
 
 if __name__ == "__main__":
