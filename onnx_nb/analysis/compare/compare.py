@@ -536,7 +536,7 @@ def chosen(by_option: Mapping[Option, ErrorStats], preference: Iterable[Option])
 def matched_by_values(
     graphs: tuple[Graph, Graph], samples: Sequence[Mapping[int, Sample]], doubtful: Mapping[int, float]
 ) -> Iterator[Option]:
-    """Match values that are each other's nearest, by shape and sampled elements; ``doubtful`` ones have a distance."""
+    """Match values that are each other's nearest, by sampled elements; ``doubtful`` ones only by a far better match."""
     by_shape: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
     for at, of_side in enumerate(samples):
         for value, sample in of_side.items():

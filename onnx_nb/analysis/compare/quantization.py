@@ -273,7 +273,7 @@ class Quantizer:
 
 
 def input_powers(graph: Graph, arrays: Mapping[int, Callable[[], NDArray[Any]]]) -> dict[int, Floats]:
-    """Return the mean square of each channel of the inputs of products with a weight, by node; see `activations`."""
+    """Return the mean square of each channel of the inputs of products with a weight, by node, from `activations`."""
     powers = {}
     for node in range(graph.main_count) if quantizes(graph) else ():
         row = facts(graph.op_type(node))

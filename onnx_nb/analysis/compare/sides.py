@@ -60,7 +60,7 @@ class Side(Protocol):
 
 
 class Running:
-    """A model that runs on each feed without graph optimization, in one session if all its values are ``is_small``."""
+    """A model that runs on each feed, unoptimized so that no value is lost; if ``is_small``, in one session."""
 
     def __init__(self, model: Model, memory_limit: int, *, is_small: bool = False) -> None:
         self.graph: Final = Graph.of(model)

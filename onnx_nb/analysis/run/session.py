@@ -580,7 +580,7 @@ CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
 
 
 def with_explicit_casts(graph: Graph, values: Collection[int]) -> tuple[Graph, dict[int, int]]:
-    """Return the graph with onnxruntime's casts as nodes, if it needs some, and the original of each of its values."""
+    """Return the graph with onnxruntime's casts (itself if it has none or loses a value), and each original."""
     model, identity = graph.model, (graph, {value: value for value in values})
     if not _has_float16(graph):
         return identity
