@@ -6,7 +6,7 @@ import { unpack } from "../protocol/codec.ts";
 import { createTaskBar } from "../ui/task.ts";
 import { createChartGraph, type GraphSource } from "./chartgraph.ts";
 import type { GraphView } from "./graphview.ts";
-import { buttonIn, furnish, MODEL, packOf, settle } from "./testing.ts";
+import { buttonIn, furnish, MODEL, packOf, settle, stop } from "./testing.ts";
 
 beforeEach(() => {
   furnish();
@@ -20,7 +20,7 @@ describe("the chosen range", () => {
     const errors = { count: 21, series, logarithmic: true, parts: [], odd: "" };
     const options = { first: -1, note: "", describe: String, onChoose: () => undefined };
     const onRange = (rows: readonly number[]): void => void ranges.push(rows);
-    const plot = new ErrorPlot(errors, { ...options, onRange }, new AbortController().signal);
+    const plot = new ErrorPlot(errors, { ...options, onRange }, stop.signal);
     const surface = plot.element.querySelector<HTMLElement>("[role=slider]") as HTMLElement;
     const press = (key: string, shiftKey = false) =>
       surface.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey }));
@@ -64,7 +64,6 @@ describe("the chosen range", () => {
 });
 
 describe("the graph beside a chart", () => {
-  const { signal } = new AbortController();
   /** two rows, of the first two nodes of the model */
   const shown = async (more: Partial<GraphSource> = {}) => {
     const chosen: number[] = [];
@@ -78,7 +77,7 @@ describe("the graph beside a chart", () => {
     const task = createTaskBar(
       () => undefined,
       () => undefined,
-      signal,
+      stop.signal,
     );
     const rows = {
       count: 2,
@@ -86,7 +85,7 @@ describe("the graph beside a chart", () => {
       nodesOf: (row: number) => [row],
       onChoose: (row: number) => chosen.push(row),
     };
-    const graph = createChartGraph({ load: () => Promise.resolve(pack), ...more }, rows, task, signal);
+    const graph = createChartGraph({ load: () => Promise.resolve(pack), ...more }, rows, task, stop.signal);
     document.body.append(graph.element, graph.bar, task.element);
     await settle();
     const view = (graph.element.firstElementChild as HTMLElement & { onnxNb: GraphView }).onnxNb;

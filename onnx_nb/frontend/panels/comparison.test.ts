@@ -8,7 +8,7 @@ import { magnitude } from "../scene/formatting.ts";
 import { stillOf } from "../ui/still.ts";
 import { type ComparisonOptions, type ComparisonView, createComparison } from "./comparison.ts";
 import { figure } from "./pointdetail.ts";
-import { buttonIn, furnish, settle } from "./testing.ts";
+import { buttonIn, furnish, settle, stop } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";
 const NONE = Number.NaN;
@@ -167,14 +167,13 @@ function detailOf(): Details {
 }
 
 let root: HTMLElement;
-const signal = new AbortController().signal;
 beforeEach(() => {
   furnish();
   root = document.createElement("div");
   document.body.replaceChildren(root);
 });
 const show = (points: Points, options: Partial<ComparisonOptions> = {}): ComparisonView =>
-  createComparison(root, points, { detail: () => Promise.resolve(detailOf()), ...options }, signal);
+  createComparison(root, points, { detail: () => Promise.resolve(detailOf()), ...options }, stop.signal);
 const tableIn = (label: string): HTMLElement =>
   root.querySelector(`[role=grid][aria-label^="${label}"]`) as HTMLElement;
 const rowsOf = (label: string): HTMLElement[] => [...tableIn(label).querySelectorAll<HTMLElement>("[data-row]")];
@@ -536,7 +535,7 @@ describe("a curve", () => {
         onChoose: () => {},
       };
       const errors = { count: 3, series, logarithmic: false, parts: [], odd };
-      const { element } = new ErrorPlot(errors, { ...options, note: "" }, signal);
+      const { element } = new ErrorPlot(errors, { ...options, note: "" }, stop.signal);
       return stillOf(element.querySelector("canvas") as Element) ?? "";
     };
     const [good, bad] = [svgOf(INFINITE), svgOf("NaN, Inf")];

@@ -5,7 +5,7 @@ import { type DecodingAbout, Steps } from "../protocol/decoding.ts";
 import { packedOf } from "../protocol/testing.ts";
 import { createDecoding, type DecodingOptions, layoutOf } from "./decoding.ts";
 import type { GraphView } from "./graphview.ts";
-import { buttonIn, furnish, MODEL, packOf, settle } from "./testing.ts";
+import { buttonIn, furnish, MODEL, packOf, settle, stop } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";
 const PARTS = ["embedding", "layer 0 attention", EVIL];
@@ -35,7 +35,7 @@ let root: HTMLElement;
 const show = (data = stepsOf(), options: DecodingOptions = {}) => {
   root = document.createElement("div");
   document.body.replaceChildren(root);
-  return createDecoding(root, data, options, new AbortController().signal);
+  return createDecoding(root, data, options, stop.signal);
 };
 const aside = (): string => root.querySelector("aside[aria-label=Step]")?.textContent ?? "";
 const chart = (): HTMLElement => root.querySelector("[role=slider]") as HTMLElement;

@@ -1,5 +1,5 @@
 // @vitest-environment jsdom
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import type { Pack } from "../protocol/codec.ts";
 import type { Columns, Target } from "../protocol/columns.ts";
 import { PairData, wordsOf } from "../protocol/diff.ts";
@@ -9,7 +9,7 @@ import { DiffStatuses } from "../scene/diffstatus.ts";
 import { BOX } from "../scene/scene.ts";
 import { createDiff } from "./diff.ts";
 import type { GraphPair } from "./graphpair.ts";
-import { FakeHost, furnish, settle } from "./testing.ts";
+import { FakeHost, furnish, settle, stop } from "./testing.ts";
 
 const LEFT = columnsOf(
   `
@@ -104,7 +104,6 @@ function packed(): Pack {
 }
 
 let root: HTMLElement;
-let stop: AbortController;
 let told: [number, string[]][];
 
 beforeEach(() => {
@@ -112,10 +111,8 @@ beforeEach(() => {
   document.body.replaceChildren();
   root = document.createElement("div");
   document.body.append(root);
-  stop = new AbortController();
   told = [];
 });
-afterEach(() => stop.abort());
 
 function show(): GraphPair {
   return createDiff(

@@ -1,13 +1,12 @@
 // @vitest-environment jsdom
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { KernelError } from "../protocol/channel.ts";
 import type { Target } from "../protocol/columns.ts";
 import { GraphView } from "./graphview.ts";
-import { buttonIn, FakeHost, furnish, MODEL, packOf, settle } from "./testing.ts";
+import { buttonIn, FakeHost, furnish, MODEL, packOf, settle, stop } from "./testing.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
-let stop: AbortController;
 let view: GraphView;
 let copied: string[];
 
@@ -46,13 +45,11 @@ beforeEach(async () => {
   host = new FakeHost();
   const reply = { columns: packOf(), message: "removed", name: "g.edits.model", code: "e.remove()", file: "/e.onnx" };
   host.answer = () => Promise.resolve({ ...reply, steps: STEPS, redo: true });
-  stop = new AbortController();
   copied = [];
   Object.assign(navigator, { clipboard: { writeText: async (text: string) => void copied.push(text) } });
   view = new GraphView(root, MODEL, host, { maxBlockingMs: Number.POSITIVE_INFINITY }, stop.signal);
   await vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
 });
-afterEach(() => stop.abort());
 
 describe("edits", () => {
   it("of what is selected are shown beside the graph with their verdicts, undone one by one, and made again", async () => {

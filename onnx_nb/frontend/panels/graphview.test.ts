@@ -1,17 +1,16 @@
 // @vitest-environment jsdom
 
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { GraphHost, OverlayData } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import { GraphView } from "./graphview.ts";
 import { KEYS } from "./keys.ts";
-import { buttonIn, type Drawing, FakeHost, furnish, MODEL, packOf, settle } from "./testing.ts";
+import { buttonIn, type Drawing, FakeHost, furnish, MODEL, packOf, settle, stop } from "./testing.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
 let drawn: Drawing;
-let stop: AbortController;
 
 function show(columns: Columns = MODEL, given: GraphHost = host): GraphView {
   return new GraphView(root, columns, given, { maxBlockingMs: Number.POSITIVE_INFINITY }, stop.signal);
@@ -32,10 +31,8 @@ beforeEach(() => {
   root = document.createElement("div");
   document.body.append(root);
   host = new FakeHost();
-  stop = new AbortController();
   performance.clearMarks();
 });
-afterEach(() => stop.abort());
 
 describe("a graph view", () => {
   it("reports when it is drawn, with the number of boxes and milliseconds", async () => {

@@ -3,9 +3,8 @@
 import { beforeEach, expect, it, vi } from "vitest";
 import type { GraphHost } from "../protocol/host.ts";
 import type { createHints } from "./hints.ts";
-import { FakeHost, furnish } from "./testing.ts";
+import { FakeHost, furnish, stop } from "./testing.ts";
 
-const { signal } = new AbortController();
 let create: typeof createHints;
 
 /** Opens another page of the same browser. */
@@ -13,7 +12,7 @@ async function reload(): Promise<void> {
   vi.resetModules();
   create = (await import("./hints.ts")).createHints;
 }
-const countIn = (host: GraphHost): number => create(host, signal).element.childElementCount;
+const countIn = (host: GraphHost): number => create(host, stop.signal).element.childElementCount;
 
 beforeEach(async () => {
   furnish();
@@ -26,7 +25,7 @@ it("are in the first live graph of each page, until they are closed or something
   expect(countIn(Object.assign(new FakeHost(), { canExtract: false }))).toBe(0);
   expect([countIn(new FakeHost()), countIn(new FakeHost())]).toEqual([3, 0]);
   await reload();
-  const { element, end } = create(new FakeHost(), signal);
+  const { element, end } = create(new FakeHost(), stop.signal);
   expect(element.getAttribute("aria-hidden")).toBe("true");
   expect(element.querySelector("button")?.tabIndex).toBe(-1);
   end();

@@ -1,14 +1,13 @@
 // @vitest-environment jsdom
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import type { Patch } from "../protocol/host.ts";
 import { selectionOf } from "../scene/state.ts";
 import { type GraphOptions, GraphView } from "./graphview.ts";
-import { buttonIn, FakeHost, furnish, MODEL, settle } from "./testing.ts";
+import { buttonIn, FakeHost, furnish, MODEL, settle, stop } from "./testing.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
-let stop: AbortController;
 
 const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
 const show = (options: GraphOptions = {}): GraphView =>
@@ -28,9 +27,7 @@ beforeEach(() => {
   root = document.createElement("div");
   document.body.append(root);
   host = new FakeHost();
-  stop = new AbortController();
 });
-afterEach(() => stop.abort());
 
 describe("undo", () => {
   it("goes back and forth through one history of all actions", () => {

@@ -7,14 +7,13 @@ import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createLegend } from "./legend.ts";
 import { createSummary, type SummaryData } from "./summary.ts";
-import { buttonIn, FakeHost, FakeView, furnish, MODEL, settle } from "./testing.ts";
+import { buttonIn, FakeHost, FakeView, furnish, MODEL, settle, stop } from "./testing.ts";
 import { createToolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
 let view: FakeView;
-const signal = new AbortController().signal;
 const at = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
 
 beforeEach(() => {
@@ -273,7 +272,7 @@ describe("the summary", () => {
   };
 
   it("shows the model in one line and the rest in tables", () => {
-    createSummary(root, data, {}, signal);
+    createSummary(root, data, {}, stop.signal);
     expect(root.querySelector("header")?.textContent).toBe(
       "bert.onnx442 nodes · 109 M parameters · 438 MB · opset 18, com.microsoft 1 · IR 8 · pytorch 2.13.0Details",
     );
@@ -284,14 +283,14 @@ describe("the summary", () => {
   });
 
   it("shows the first rows of a long table and the rest on request", () => {
-    createSummary(root, data, {}, signal);
+    createSummary(root, data, {}, stop.signal);
     expect(root.textContent).not.toContain("Op39");
     buttonIn(root, "show all 40").click();
     expect(root.textContent).toContain("Op39");
   });
 
   it("is one line that opens on request", () => {
-    createSummary(root, data, { expanded: false }, signal);
+    createSummary(root, data, { expanded: false }, stop.signal);
     const tables = root.querySelector<HTMLElement>(".onnx-nb-cards");
     expect(tables?.hidden).toBe(true);
     buttonIn(root, "Details").click();
@@ -300,7 +299,7 @@ describe("the summary", () => {
   });
 
   it("draws bars in proportion", () => {
-    createSummary(root, data, {}, signal);
+    createSummary(root, data, {}, stop.signal);
     const bars = [...root.querySelectorAll<HTMLElement>(".onnx-nb-hbar i")].slice(0, 2).map((bar) => bar.style.width);
     expect(bars).toEqual(["100%", "97.5%"]);
   });

@@ -5,7 +5,7 @@ import type { TypedArray } from "../protocol/codec.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { packedOf } from "../protocol/testing.ts";
 import { createProfile, memoryOf, type ProfileOptions, rooflineOf, timelineOf, treemapOf } from "./profile.ts";
-import { buttonIn, furnish } from "./testing.ts";
+import { buttonIn, furnish, stop } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";
 
@@ -71,8 +71,7 @@ function profileOf(seconds = [4e-3, 3e-3, 2e-3, 1e-3], changes = 0): ProfileData
 function shown(data = profileOf(), options: ProfileOptions = {}) {
   const root = document.createElement("div");
   document.body.replaceChildren(root);
-  const { signal } = new AbortController();
-  return { root, view: createProfile(root, data, options, signal) };
+  return { root, view: createProfile(root, data, options, stop.signal) };
 }
 
 beforeEach(() => furnish());
@@ -188,8 +187,7 @@ describe("the roofline", () => {
     const tile = (row: number, x: number) => ({ row, x, y: 40, w: 10, h: 10, label: "" });
     const options = { label: "", categories: [], zooms: false, color: () => "", describe: String };
     const arrange = () => ({ tiles: [tile(4, 20), tile(7, 34)] });
-    const { signal } = new AbortController();
-    const { element } = new Tiles({ ...options, arrange, onChoose: (row) => chosen.push(row) }, signal);
+    const { element } = new Tiles({ ...options, arrange, onChoose: (row) => chosen.push(row) }, stop.signal);
     for (const x of [16, 18, 25, 32, 47, 48]) {
       for (const type of ["pointerdown", "pointerup"]) {
         element.dispatchEvent(new MouseEvent(type, { button: 0, clientX: x, clientY: 38 }));

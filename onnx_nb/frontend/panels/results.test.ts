@@ -6,7 +6,7 @@ import type { TypedArray } from "../protocol/codec.ts";
 import { packedOf } from "../protocol/testing.ts";
 import { type AuditData, createExternalData } from "./audit.ts";
 import { type CaptureAbout, createCapture } from "./capture.ts";
-import { buttonIn, furnish } from "./testing.ts";
+import { buttonIn, furnish, stop } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";
 
@@ -51,7 +51,6 @@ const ABOUT: CaptureAbout = {
 };
 
 let root: HTMLElement;
-const signal = new AbortController().signal;
 beforeEach(() => {
   furnish();
   root = document.createElement("div");
@@ -77,7 +76,7 @@ describe("a digest", () => {
 describe("the panel of a capture", () => {
   it("shows the first value that is not finite, and goes to it", () => {
     const told: string[] = [];
-    createCapture(root, digestOf(), ABOUT, { onChoose: (name) => told.push(name) }, signal);
+    createCapture(root, digestOf(), ABOUT, { onChoose: (name) => told.push(name) }, stop.signal);
     expect(root.querySelector("[role=status]")?.textContent).toContain("Log makes 1 NaN of 4 values");
     buttonIn(root, "Show it").click();
     expect(told).toEqual([EVIL]);
@@ -88,14 +87,14 @@ describe("the panel of a capture", () => {
   });
 
   it("shows a dash where a value has no numbers", () => {
-    createCapture(root, digestOf(), ABOUT, {}, signal).choose("words");
+    createCapture(root, digestOf(), ABOUT, {}, stop.signal).choose("words");
     const row = root.querySelector("[aria-selected=true]");
     expect(row?.lastElementChild?.textContent).toBe("–");
     expect(row?.textContent).not.toContain("NaN");
   });
 
   it("filters for values that are not finite, and marks them", () => {
-    createCapture(root, digestOf(), ABOUT, {}, signal);
+    createCapture(root, digestOf(), ABOUT, {}, stop.signal);
     expect(shown()).toEqual(["x", EVIL, "words"]);
     buttonIn(root, "Only NaN and Inf (1)").click();
     expect(shown()).toEqual([EVIL]);
@@ -106,7 +105,7 @@ describe("the panel of a capture", () => {
 
   it("follows an outside choice without reporting it back", () => {
     const told: string[] = [];
-    const view = createCapture(root, digestOf(), ABOUT, { onChoose: (name) => told.push(name) }, signal);
+    const view = createCapture(root, digestOf(), ABOUT, { onChoose: (name) => told.push(name) }, stop.signal);
     view.choose("words");
     expect(root.querySelector("[aria-label=Value]")?.textContent).toContain("It holds no numbers.");
     view.choose("nobody");
@@ -139,7 +138,7 @@ describe("the panel of an audit", () => {
   };
   const orphan = { ...bounds, kind: "orphan", severity: "warning", message: "70 bytes are of no tensor.", tensors: 0 };
   const show = (audit: Partial<AuditData>): void =>
-    createExternalData(root, { model: "m.onnx", problems: [], files: [], tensors: [], ...audit }, {}, signal);
+    createExternalData(root, { model: "m.onnx", problems: [], files: [], tensors: [], ...audit }, {}, stop.signal);
 
   it("shows errors before warnings, once for the same tensors, with their rows", () => {
     const broken = { ...entry, name: EVIL, problems: ["bounds"] };

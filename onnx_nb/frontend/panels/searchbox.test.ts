@@ -3,16 +3,13 @@ import { beforeEach, describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import { SearchBox } from "./searchbox.ts";
-import { FakeHost, FakeView, MODEL, settle } from "./testing.ts";
+import { FakeHost, FakeView, MODEL, settle, stop } from "./testing.ts";
 
 let root: HTMLElement;
 let box: SearchBox;
 let view: FakeView;
-let stop: AbortController;
 
 function open(columns = MODEL): void {
-  stop?.abort();
-  stop = new AbortController();
   view = new FakeView(new FakeHost(), columns, [0], stop.signal);
   root = document.createElement("div");
   document.body.replaceChildren(root);

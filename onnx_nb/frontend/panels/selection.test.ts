@@ -1,13 +1,12 @@
 // @vitest-environment jsdom
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { selectionOf } from "../scene/state.ts";
 import { GraphView } from "./graphview.ts";
-import { buttonIn, FakeHost, furnish, MODEL, packOf, settle } from "./testing.ts";
+import { buttonIn, FakeHost, furnish, MODEL, packOf, settle, stop } from "./testing.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
-let stop: AbortController;
 let view: GraphView;
 let copied: string[];
 
@@ -40,13 +39,11 @@ beforeEach(async () => {
   root = document.createElement("div");
   document.body.append(root);
   host = new FakeHost();
-  stop = new AbortController();
   copied = [];
   Object.assign(navigator, { clipboard: { writeText: async (text: string) => void copied.push(text) } });
   view = new GraphView(root, MODEL, host, { maxBlockingMs: Number.POSITIVE_INFINITY }, stop.signal);
   await vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
 });
-afterEach(() => stop.abort());
 
 describe("a selection of many", () => {
   it("grows and shrinks by Ctrl+click, and a plain click starts anew", () => {

@@ -1,12 +1,12 @@
 // @vitest-environment jsdom
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { beforeEach, expect, it } from "vitest";
 import type { Pack } from "../protocol/codec.ts";
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { columnsOf, packedOf } from "../protocol/testing.ts";
 import type { SaveReply } from "../protocol/wire.ts";
 import { Simplification, type SimplificationHost } from "./simplification.ts";
-import { buttonIn, FakeHost, furnish, settle } from "./testing.ts";
+import { buttonIn, FakeHost, furnish, settle, stop } from "./testing.ts";
 
 const LEFT = columnsOf(
   `
@@ -139,16 +139,13 @@ class FakeKernel implements SimplificationHost {
 
 let root: HTMLElement;
 let kernel: FakeKernel;
-let stop: AbortController;
 
 beforeEach(() => {
   furnish();
   root = document.createElement("div");
   document.body.replaceChildren(root);
   kernel = new FakeKernel();
-  stop = new AbortController();
 });
-afterEach(() => stop.abort());
 
 async function show(account: Partial<Account> = {}): Promise<Simplification> {
   const options = { height: 300, step: 0, isSynced: true, changeKey: "" };

@@ -1,12 +1,12 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
 import { createSizes } from "./sizes.ts";
-import { FakeValues, furnish, settle } from "./testing.ts";
+import { FakeValues, furnish, settle, stop } from "./testing.ts";
 
 let host: FakeValues;
 
 const show = async (): Promise<HTMLInputElement[]> => {
-  const root = createSizes(host, new AbortController().signal);
+  const root = createSizes(host, stop.signal);
   document.body.replaceChildren(root);
   await settle();
   return [...root.querySelectorAll("input")];

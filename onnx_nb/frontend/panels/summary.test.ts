@@ -1,17 +1,13 @@
 // @vitest-environment jsdom
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
-
+import { beforeEach, describe, expect, it } from "vitest";
 import { type CostData, createSummary, type SummaryData } from "./summary.ts";
+import { stop } from "./testing.ts";
 
 let root: HTMLElement;
-let ending: AbortController;
 
 beforeEach(() => {
   root = document.createElement("div");
-  ending = new AbortController();
 });
-
-afterEach(() => ending.abort());
 
 const COST: CostData = {
   known_macs: 4_089_184_256,
@@ -49,7 +45,7 @@ const DATA: SummaryData = {
 };
 
 function shown(data: SummaryData): { line: string; card: string } {
-  createSummary(root, data, {}, ending.signal);
+  createSummary(root, data, {}, stop.signal);
   const card = [...root.querySelectorAll("section")].find((each) => each.textContent?.startsWith("cost of a run"));
   return { line: root.querySelector("header")?.textContent ?? "", card: card?.textContent ?? "" };
 }
@@ -88,7 +84,7 @@ describe("the cost of a run", () => {
     const data = { ...DATA, cost: none, unbound: ["batch", "seq"], scopes: [["head", "", null, 4100, null]] } as const;
     const given: unknown[] = [];
     const options = { shapes: { seq: 8, x: [1, 2] }, onResize: (shapes: unknown) => given.push(shapes), problem: "no" };
-    createSummary(root, { ...data, unbound: ["batch"] }, options, ending.signal);
+    createSummary(root, { ...data, unbound: ["batch"] }, options, stop.signal);
     const card = [...root.querySelectorAll("section")].find((each) => each.textContent?.startsWith("cost of a run"));
     expect(card?.textContent, "zeros of which nothing is known").not.toMatch(/0 MACs|[?]/);
     expect(card?.querySelector("[role=alert]")?.textContent).toBe("no");

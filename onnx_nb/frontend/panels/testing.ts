@@ -2,6 +2,7 @@
 
 import { Blob } from "node:buffer";
 import { deflateSync } from "node:zlib";
+import { afterEach } from "vitest";
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { CellsPage, Extraction, GraphHost, Patch, Place, Plan, ValueHost } from "../protocol/host.ts";
 import { columnsOf, describedPack } from "../protocol/testing.ts";
@@ -15,6 +16,13 @@ import type {
 } from "../protocol/wire.ts";
 import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
+
+/** Ends what a test opened: no timer of a panel may outlive the page of its test. */
+export let stop = new AbortController();
+afterEach(() => {
+  stop.abort();
+  stop = new AbortController();
+});
 
 export interface Drawing {
   /** texts that were drawn since the last clear */
@@ -236,7 +244,7 @@ export class FakeView implements ViewContext {
   panel: Pick<Panel, "update"> | null = null;
   readonly actions: (Action | Command)[] = [];
 
-  constructor(host: GraphHost, columns: Columns, open: Iterable<number>, signal = new AbortController().signal) {
+  constructor(host: GraphHost, columns: Columns, open: Iterable<number>, signal = stop.signal) {
     this.columns = columns;
     this.host = host;
     this.signal = signal;

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Place, ValueHost } from "../protocol/host.ts";
 import type { StatisticsReply } from "../protocol/wire.ts";
-import { buttonIn, FakeHost, FakeValues, FakeView, furnish, MODEL, settle } from "./testing.ts";
+import { buttonIn, FakeHost, FakeValues, FakeView, furnish, MODEL, settle, stop } from "./testing.ts";
 import { createValues } from "./values.ts";
 
 const weight = MODEL.find("W", "tensor")?.id as number;
@@ -11,12 +11,11 @@ const FOUND = { count: 4, nan: 0, posinf: 0, neginf: 0, zeros: 1, min: 0, max: 3
 
 let host: FakeValues;
 let root: HTMLElement;
-let leaving: AbortController;
 
 const show = (value: number, captures = 0): HTMLElement => {
   const view = new FakeView(new FakeHost(), MODEL, [0]);
   view.now = { ...view.now, captures };
-  root = createValues(view, value, host, leaving.signal);
+  root = createValues(view, value, host, stop.signal);
   document.body.replaceChildren(root);
   return root;
 };
@@ -24,7 +23,6 @@ const show = (value: number, captures = 0): HTMLElement => {
 beforeEach(() => {
   furnish();
   host = new FakeValues();
-  leaving = new AbortController();
 });
 
 describe("a large weight", () => {
@@ -71,7 +69,7 @@ describe("a large weight", () => {
 
   it("is no longer read once another target is selected", () => {
     show(weight);
-    leaving.abort();
+    stop.abort();
     expect(stopped.aborted).toBe(true);
   });
 });
