@@ -181,21 +181,18 @@ class TorchComparison(Comparison):
         while calls[number].parent >= 0 and any(slot.value not in anchors for slot in calls[number].inputs):
             number = calls[number].parent
         reference, names = f"{self.reference} {path}".rstrip(), graph.value_names
-        tensors = {**inputs_of(recording, graph), **{number: value for number, (value, _) in pairs.items()}}
-        candidates = {point.candidate for point in self.points}
-        every = self._aligned(functions=True)[2]
-        of_functions = {number: value for number, (value, _) in every.items() if names[value] in candidates}
-        labels = {number: names[value] for number, value in (of_functions | tensors).items()}
+        pairs = {**self._aligned(functions=True)[2], **pairs}
+        tensors = inputs_of(recording, graph) | {number: value for number, (value, _) in pairs.items()}
+        labels = {number: names[value] for number, value in tensors.items()}
         rest = stage(progress, 0.1, 1.0)
         comparison = compare_operations(run, number, part, recording, labels, reference, self._settings, rest)
         # what is known about the same tensors, or about the first that differs here
         causes = {point.candidate: point.difference for point in self.points if point.difference}
         points = [dataclasses.replace(point, difference=causes.pop(point.candidate, "")) for point in comparison.points]
-        comparison = dataclasses.replace(comparison, points=tuple(points))
         inner = path.partition(" → ")[0].partition("#")[0]
         left = (point for point in self.points if point.candidate in causes)
         inside = [point.difference for point in left if not inner or f"{point.scope}.".startswith(f"{inner}.")]
-        return explained(comparison, lambda _first: inside)
+        return explained(dataclasses.replace(comparison, points=tuple(points)), lambda _first: inside)
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
@@ -229,13 +226,13 @@ class TorchComparison(Comparison):
         >>> [(point.name, point.cumulative.is_equal) for point in found.points][:2]
         [('0 → weight', True), ('0 → bias', True)]
         """
-        module, _, _ = self._module_and_arguments()
         recording, graph, pairs = self._aligned()
         # a weight of a quantized model has the name of its tensor in the export, with a suffix
         left = (match for match in (self.alignment or Alignment(())).unmatched if match.exported)
         matches = (dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}") for match in left)
         pairs = {**Alignment(tuple(matches)).pairs(recording, graph), **pairs}
-        return WeightFinder(module, recording, graph, pairs, scope).compare(self._settings, progress)
+        finder = WeightFinder(self._module_and_arguments()[0], recording, graph, pairs, scope)
+        return finder.compare(self._settings, progress)
 
     @property
     def has_module(self) -> bool:
@@ -249,13 +246,15 @@ class TorchComparison(Comparison):
         return self._run
 
     def _aligned(self, *, functions: bool = False) -> tuple[Recording, Graph, Pairs]:
-        """Return the recording, the graph, and the tensors of module outputs, and of functions on request."""
+        """Return the recording, the graph, and the tensors of outputs (and functions) that no values refuted."""
         if self.recording is None or self.alignment is None or self.model is None:
             message = "a comparison that was merged or loaded does not hold the recording."
             raise AlignmentError(message, advice="Compare again by compare_torch(module, …).")
         graph = Graph.of(self.model)
-        outputs = Alignment(tuple(match for match in self.alignment.matches if functions or not match.function))
-        return self.recording, graph, outputs.pairs(self.recording, graph)
+        compared = {point.candidate for point in self.points}
+        left = (match for match in self.alignment.matches if functions or not match.function)
+        sure = (m for m in left if m.tensor in compared or not (m.function or m.how in TorchProposal.doubtful))
+        return self.recording, graph, Alignment(tuple(sure)).pairs(self.recording, graph)
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Point]:

@@ -120,6 +120,8 @@ def _difference(weight: _Weight, errors: ErrorStats) -> str:
         for order in itertools.permutations(range(len(thirds)), 3):
             if np.array_equal(np.concatenate([thirds[place] for place in order]), actual):
                 return f"the 3 parts of {label} are in the order {', '.join(str(place + 1) for place in order)}"
+        if label == "weight" and reference.ndim == 1 and np.allclose(reference + 1, actual, rtol=1e-6, atol=0):
+            return ""  # of a norm that multiplies by 1 + weight
         square = float(np.vdot(reference, reference))
         factor = float(np.vdot(reference, actual)) / square if square else 0.0
         if factor and np.allclose(reference * factor, actual, rtol=1e-5, atol=1e-7 * abs(reference).max(initial=0.0)):
@@ -280,11 +282,10 @@ class WeightFinder:
         call = self._calls[number]
         value = self._tensor(call.inputs[0].value) if call.inputs else -1
         weight: Any = getattr(part, "weight", None)
-        nodes = []
-        for node in self._ahead(value, operators) if value >= 0 and weight is not None else ():
-            operand = weight_of(self._graph, node, _LAYERS[call.cls][1][0][1])
-            if node not in self._workers and operand is not None and operand.array.size == weight.numel():
-                nodes.append(node)
+        readers = self._ahead(value, operators) if value >= 0 and weight is not None else ()
+        weights = {node: weight_of(self._graph, node, _LAYERS[call.cls][1][0][1]) for node in readers}
+        sizes = {node: operand.array.size for node, operand in weights.items() if operand is not None}
+        nodes = [node for node, size in sizes.items() if node not in self._workers and size == weight.numel()]
         return nodes[0] if len(nodes) == 1 else -1
 
     def _tensor(self, number: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import re
 from collections.abc import Callable
@@ -23,6 +24,7 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transf
 import torch
 
 from onnx_nb.analysis.pytorch.side import feeds_of
+from onnx_nb.types import Alignment
 from tests import modules
 
 # parameters that are compared: TorchScript, dynamo, dynamo without optimization
@@ -282,3 +284,37 @@ def test_a_nonzero_bias_missing_in_the_export_is_a_difference() -> None:
     first = found.first_divergent()
     assert first is not None
     assert first.difference == "bias is left out, and not zero"
+
+
+def test_a_pair_that_its_values_refuted_has_no_weight() -> None:
+    """Mobius divides GPT-NeoX's query_key_value: its ``dense`` was paired with the projection of the values."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4), torch.nn.Tanh()).eval()
+    c = onnx_nb.compare_torch(module, torch.randn(3, 4), exporter="torchscript")
+    assert c.alignment is not None
+    matches = [dataclasses.replace(c.alignment["2"], tensor=c.alignment["0"].tensor, how="inputs")]
+    rest = tuple(point for point in c.points if point.name not in ("0", "2"))
+    weights = dataclasses.replace(c, points=rest, alignment=Alignment(tuple(matches))).weights()
+    point = next(point for point in weights.points if point.name == "2 → weight")
+    assert (point.candidate, point.difference) == ("2.weight", "")
+
+
+def test_a_norm_that_adds_one_to_its_weight() -> None:
+    """Gemma and Nemotron: an export holds weight + 1."""
+
+    class Norm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = torch.nn.Parameter(torch.randn(4)), torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.layer_norm(x, (4,), self.weight + 1, self.bias)
+
+    torch.manual_seed(0)
+    norm, linear, plain = Norm(), torch.nn.Linear(4, 3), torch.nn.LayerNorm(4)
+    plain.load_state_dict({"weight": norm.weight + 1, "bias": norm.bias})
+    module, folded = torch.nn.Sequential(norm, linear).eval(), torch.nn.Sequential(plain, linear).eval()
+    x = torch.randn(3, 4)
+    c = onnx_nb.compare_torch(module, x, model=onnx_nb.export(folded, x, exporter="torchscript"))
+    differences = {point.name: point.difference for point in c.weights().points}
+    assert differences == dict.fromkeys(("0 → weight", "0 → bias", "1 → weight", "1 → bias"), "")
