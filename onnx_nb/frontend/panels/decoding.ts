@@ -45,11 +45,14 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Step", tabindex: 0 });
   const filling = fillings(signal);
   let chosenStep = -1;
+  const nodes = parts.map((): number[] => []);
   const rows = {
     count: parts.length,
     name: (part: number): string => parts[part],
     nodesOf: (part: number, { arrays }: Pack): number[] => {
-      return Array.from(arrays.get("node_part") ?? []).flatMap((place, node) => (place === part ? [node] : []));
+      const places = nodes.some((several) => several.length > 0) ? [] : (arrays.get("node_part") ?? []);
+      for (const [node, place] of places.entries()) nodes[place]?.push(node);
+      return nodes[part];
     },
     onChoose: (part: number): void => choose(Math.max(chosenStep, 0), Math.max(part, 0)),
     overlayOf: (pack: Pack): OverlayData => overlayOf(data, chosenStep, pack),
@@ -66,7 +69,7 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
     graph.choose(step < 0 || part >= parts.length ? -1 : part);
     const round = filling();
     const drill = options.drill;
-    const compare = (abort: AbortSignal, progress: OnProgress) => drill?.(step, abort, progress) ?? none;
+    const compare = (abort: AbortSignal, progress: OnProgress) => drill?.(step, abort, progress) ?? Promise.resolve("");
     const run = (): void => task.run(`Comparing the operations of step ${step}…`, compare);
     const title = "Compare the operations of this step, each by itself";
     const actions =
@@ -138,8 +141,6 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
   if (count > 0) choose(...(about.first ?? [0, worst(0)]));
   return { redraw: (): void => chart.redraw() };
 }
-
-const none = Promise.resolve("");
 
 function describe(data: Steps, step: number, part: number): string {
   const { parts } = data.about;
@@ -230,7 +231,6 @@ function legend(): HTMLElement {
 function stepColumns(data: Steps) {
   const step = Float64Array.from({ length: data.count }, (_, row) => row);
   const parted = (row: number): boolean => data.reference[row] !== data.candidate[row] && data.ties[row] === 0;
-  const number = (x: number): string => formatNumber(x, 3);
   const hint = "By how much the reference's best logit is above its second";
   return [
     numbers("step", "Step", [48, 0.2], step, integer),
@@ -240,7 +240,7 @@ function stepColumns(data: Steps) {
     ...(data.ties.some(Boolean)
       ? [texts("tie", "Tie", [44, 0.2], (row) => (data.ties[row] === 1 ? "near" : ""), { spare: 1 })]
       : []),
-    numbers("margin", "Margin", [66, 0.3], data.margin, number, { hint }),
+    numbers("margin", "Margin", [66, 0.3], data.margin, (x) => formatNumber(x, 3), { hint }),
     numbers("difference", "Logits differ", [84, 0.3], data.difference, magnitude),
     numbers("kl", "KL", [60, 0.3], data.divergence, magnitude, { spare: 1 }),
     texts("part", "Largest error", [130, 2], (row) => data.text("part", row), { names: true }),

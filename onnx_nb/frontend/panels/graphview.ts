@@ -160,7 +160,7 @@ export class GraphView {
       // a scale is below the graph already; without a choice the bar only explains how to choose
       const colors = this.#state.overlay === null ? stillOf(legend.element, false) : null;
       const choice = extractBar !== null && inputs.length + outputs.length > 0 ? stillOf(extractBar.element) : null;
-      return picture && stack([picture, colors, choice], viewport.ground);
+      return picture && stack([stillOf(banners.element, false), picture, colors, choice], viewport.ground);
     });
 
     viewport.start();
