@@ -73,6 +73,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "03d": clicks_03.click_d,
     "04": clicks_04.click,
     "05": clicks_05.click,
+    "05b": clicks_05.click_b,
     "06a": clicks_06.click,
     "06b": clicks_06.click_b,
     "06c": clicks_06c.click,
