@@ -1,7 +1,8 @@
-"""What notebook 04 tells its reader to click, clicked after all of it ran."""
+"""What notebooks 04 and 04b tell their reader to click, clicked after all of it ran."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
@@ -47,4 +48,17 @@ def click(lab: JupyterPage) -> None:
     graph.press("Add it")
     expect(bar.get_by_role("button", name="Extract", exact=True)).to_be_enabled()
     lab.kernel.expect("sorted(g.inputs)", ["conv2d_4", "conv2d_6"])
+    assert lab.errors == []
+
+
+def click_b(lab: JupyterPage) -> None:
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("onnx_nb.ModelGraph("))))
+    graph.click("convs4", "scope")
+    inspector = graph.root.get_by_label("Inspector")
+    expect(inspector).to_contain_text("convs4")
+    expect(inspector).to_contain_text(re.compile(r"nodes\s*2"))
+    lab.screenshot("04b-module", graph.root)
+    inspector.get_by_role("button", name="Extract", exact=True).click()
+    lab.kernel.expect("g.submodel is not None and len(g.submodel.proto.graph.node)", 2)
+    lab.screenshot("04b-extracted", graph.root)
     assert lab.errors == []

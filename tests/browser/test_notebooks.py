@@ -72,6 +72,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "03b": clicks_03b.click,
     "03d": clicks_03.click_d,
     "04": clicks_04.click,
+    "04b": clicks_04.click_b,
     "05": clicks_05.click,
     "05b": clicks_05.click_b,
     "06a": clicks_06.click,
