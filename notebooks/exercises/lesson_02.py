@@ -10,7 +10,7 @@ from torch import nn
 
 import onnx_nb
 
-from . import Lesson, NotYet, expect, made, opened
+from . import Lesson, expect, made, opened
 
 check: Final = Lesson()
 
@@ -34,7 +34,8 @@ def random_image(shape: tuple[int, ...]) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(1))
 
 
-def _enlarges_as_net(model: onnx_nb.Model, shape: tuple[int, ...]) -> bool:
+def enlarges_as_net(model: onnx_nb.Model, shape: tuple[int, ...]) -> bool:
+    """Return whether a model computes what `net` of the notebook computes, for a random image of a shape."""
     given = random_image(shape)
     with torch.no_grad():
         expected = made("net")(given).numpy()
@@ -45,14 +46,14 @@ def _enlarges_as_net(model: onnx_nb.Model, shape: tuple[int, ...]) -> bool:
 @check.exercise(
     1,
     "renamed, exported",
-    "renamed, onnx_nb.export(renamed, image, **options)",
+    "renamed, exported",
     {
-        "checkpoint, by_dynamo": "the first answer is a network",
-        "net, by_dynamo": "a fresh `SRCNN`",
-        "SRCNN().eval(), by_dynamo": "skips each key",
+        "checkpoint, exported": "the first answer is a network",
+        "net, exported": "a fresh `SRCNN`",
+        "SRCNN().eval(), exported": "skips each key",
         "renamed, renamed": "returns a model",
         "renamed, product": "takes shape",
-        "renamed, onnx_nb.export(SRCNN().eval(), image, **options)": "the model computes something else",
+        "renamed, onnx_nb.export(SRCNN().eval(), image)": "the model computes something else",
     },
 )
 def _checkpoint(network: Any, answer: Any) -> None:
@@ -75,101 +76,27 @@ def _checkpoint(network: Any, answer: Any) -> None:
     shape = tuple(
         size if isinstance(size, int) else least for size, least in zip(declared, (1, 1, 12, 16), strict=True)
     )
-    expect(_enlarges_as_net(model, shape), "The network is right, but the model computes something else than `net`.")
-
-
-@check.exercise(
-    2,
-    "anything",
-    "anything",
-    {
-        "net": "returns a model",
-        "by_dynamo": "Every size",
-        'onnx_nb.export(net, image, dynamic_shapes=({0: "batch"},), **options)': "The height and width are",
-        'onnx_nb.export(net, image, dynamic_shapes=({2: "height", 3: "width"},), **options)': "The batch is",
-        "product": "Export `net` itself",
-        'onnx_nb.export(SRCNN().eval(), image, dynamic_shapes=({0: "n", 2: "h", 3: "w"},), **options)': (
-            "computes something else"
-        ),
-    },
-)
-def _dynamic_sizes(answer: Any) -> None:
-    model = model_of(answer)
-    shape = model.inputs[0].shape or ()
-    expect(len(shape) == 4, f"It takes shape {shape}. Export `net` itself, which takes batch, channel, height, width.")
-    fixed = [name for axis, name in {0: "batch", 2: "height", 3: "width"}.items() if isinstance(shape[axis], int)]
-    expect(len(fixed) < 3, f"Every size of its input {shape} is fixed: say at export which axes are dynamic.")
-    verb = "is" if len(fixed) == 1 else "are"
-    expect(not fixed, f"The {' and '.join(fixed)} {verb} still fixed in its input {shape}.")
-    for sizes in ((1, 1, 32, 64), (3, 1, 20, 20), (2, 1, 41, 17)):
-        expect(_enlarges_as_net(model, sizes), f"For shape {sizes}, it computes something else than `net`.")
-
-
-@check.exercise(
-    3,
-    "messages",
-    "messages",
-    {
-        "messages[0]": "a list of three",
-        "messages[:2]": "a list of three",
-        "messages[::-1]": "in the order",
-        '["fine", *messages[1:]]': "Message (a) is another",
-        '[messages[0], complaint(session.run, None, {"image": np.repeat(image.numpy(), 2, axis=0)}), messages[2]]': (
-            "Message (b) is another"
-        ),
-        '[*messages[:2], complaint(session.run, None, {"image": image.numpy().astype(np.float16)})]': "Message (c)",
-    },
-)
-def _messages(answer: Any) -> None:
-    is_three = isinstance(answer, list | tuple) and len(answer) == 3
-    expect(is_three, "The answer is a list of three messages: what `session.run` says to three wrong inputs.")
-    image = made("image").numpy()
-    provoked = [
-        _complaint({"x": image}),
-        _complaint({"image": np.repeat(image, 8, axis=0)}),
-        _complaint({"image": image.astype(np.float64)}),
-    ]
-    # an exception, its text and its representation all hold the message
-    given = [str(message).replace("\\n", "\n") for message in answer]
-    is_in = [[all(line in text for line in lines) for lines in provoked] for text in given]
-    is_right = [row[place] for place, row in enumerate(is_in)]
-    is_complete = all(map(any, zip(*is_in, strict=True)))
-    expect(all(is_right) or not is_complete, "These are the right messages; put them in the order (a), (b), (c).")
-    advice = {
-        "a": "which name does the input of `session` have, and which one does the message mention?",
-        "b": "which axis has index 0, and how many images does the message mention?",
-        "c": "which type do the numbers have that `session` takes, and which one does the message mention?",
-    }
-    for (letter, question), right in zip(advice.items(), is_right, strict=True):
-        expect(right, f"Message ({letter}) is another one: {question}")
-
-
-def _complaint(feeds: dict[str, Any]) -> list[str]:
-    """Return the lines of what onnxruntime says to wrong inputs."""
-    try:
-        made("session").run(None, feeds)
-    except Exception as error:  # noqa: BLE001 (its kinds of error are its own)
-        return [line.strip() for line in str(error).strip().splitlines()]
-    raise NotYet("`session` takes every input here: run the cell again that makes it from srcnn.onnx.")
+    expect(enlarges_as_net(model, shape), "The network is right, but the model computes something else than `net`.")
 
 
 _CHANNELS: Final = "self.net((1 - page.float() / 255).permute(2, 0, 1)[:, None])[:, 0].permute(1, 2, 0)"
 
 
 def _exported(result: str) -> str:
-    """Return the expression of the export of a `DeployedColor` that returns something else."""
+    """Return the expression of the export of a `DeployedColor` that returns something else, by the faster exporter."""
     network = f'type("Other", (DeployedColor,), {{"forward": lambda self, page: {result}}})(net).eval()'
-    return f'onnx_nb.export({network}, scan, output_names=["enlarged"], dynamic_shapes=sizes)'
+    options = 'exporter="torchscript", input_names=["page"], dynamic_axes={"page": {0: "height", 1: "width"}}'
+    return f"onnx_nb.export({network}, scan, {options})"
 
 
 @check.exercise(
-    4,
+    2,
     "in_color",
     "in_color",
     {
         "DeployedColor(net)": "returns a model",
         "product": "height × width × 3",
-        'onnx_nb.export(DeployedColor(net).eval(), scan, output_names=["enlarged"])': "sizes are fixed",
+        'onnx_nb.export(DeployedColor(net).eval(), scan, exporter="torchscript")': "sizes are fixed",
         _exported(f"(255 * (1 - {_CHANNELS})).round().to(torch.uint8)"): "range",
         _exported(f"(255 * (1 - {_CHANNELS}).clamp(0, 1)).to(torch.uint8)"): "rounded",
         _exported(f"(255 * ({_CHANNELS}).clamp(0, 1)).round().to(torch.uint8)"): "black for white",

@@ -67,6 +67,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "01": clicks_01.click,
     "01b": clicks_01.click_b,
     "02": clicks_02.click,
+    "02a": clicks_02.click_a,
     "02b": clicks_02.click_b,
     "03": clicks_03.click,
     "03b": clicks_03b.click,
