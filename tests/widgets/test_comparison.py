@@ -374,7 +374,7 @@ def test_a_region_is_offered_exactly_where_it_can_go_back_to_float(how: str) -> 
     panel = ComparisonPanel(c)
     fixed = dict(zip(c.names, columns_in(panel).texts("fixed"), strict=True))
     free = set()
-    for point in c.points[:: len(c.points) // 40]:
+    for point in c.points[:: len(c.points) // 20]:
         try:
             nodes = onnx_nb.types.ExclusionCurve.of(c, [point.name]).nodes()
         except OnnxNbError:
