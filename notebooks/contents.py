@@ -28,6 +28,7 @@ WAYS: Final = {
     "Deploy something today": (
         "00",
         "01",
+        "01a",
         "02",
         "02a",
         "02b",
@@ -44,8 +45,8 @@ WAYS: Final = {
         "11b",
         "11c",
     ),
-    "Find what is wrong": ("00", "01", "02", "02a", "04", "04b", "05", "05b", "06", "06a", "06b", "06c", "06d", "12"),
-    "Understand the format": ("01", "01b", "08", "08b"),
+    "Find what is wrong": ("00", "01", "01a", "02", "02a", "04", "04b", "05", "05b", "06", "06a", "06b", "06c", "06d", "12"),
+    "Understand the format": ("01", "01a", "01b", "08", "08b"),
 }
 """The ways through the course, each a list of lessons."""
 DEFINITION: Final = re.compile(r"((?:\*\*[^*`.]+\*\*(?: \([^)]*\))?(?: and )?)+): (.+)")

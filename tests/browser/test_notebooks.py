@@ -65,6 +65,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "": clicks_index.click,
     "00": test_notebook_00.click,
     "01": clicks_01.click,
+    "01a": clicks_01.click_a,
     "01b": clicks_01.click_b,
     "02": clicks_02.click,
     "02a": clicks_02.click_a,
