@@ -33,14 +33,14 @@ export function stillOf(element: Element, hasFrame = true): string | null {
   return content === "" ? null : documentOf(Math.ceil(box.width), Math.ceil(box.height), content);
 }
 
-/** Returns documents one below the other on a common ground; the first, if it is narrower, in the middle. */
+/** Returns documents one below the other on a common ground, narrower ones in the middle. */
 export function stack(documents: readonly (string | null)[], ground: string): string {
   const parts = documents.filter((svg) => svg !== null).map((svg) => ({ svg, ...sizeOf(svg) }));
   const width = Math.max(...parts.map(({ w }) => w));
   let top = 0;
   let content = "";
   for (const { svg, w, h } of parts) {
-    content += placeIn(svg, rectangle(top === 0 ? Math.round((width - w) / 2) : 0, top, w, h));
+    content += placeIn(svg, rectangle(Math.round((width - w) / 2), top, w, h));
     top += h + GAP;
   }
   const [w, h] = [width, Math.max(1, top - GAP)];
