@@ -1,4 +1,4 @@
-"""The decoder of lesson 12: the saved files are those that its scripts make, and its package computes the same."""
+"""The decoder of lessons 12 and 12b: its saved files are those of its scripts, and its package computes the same."""
 
 from __future__ import annotations
 

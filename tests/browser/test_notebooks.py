@@ -90,6 +90,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "11b": clicks_11.click_b,
     "11c": clicks_11.click_c,
     "12": clicks_12.click,
+    "12b": clicks_12.click_b,
 }
 """What the readers of notebooks are told to click, by number; some tell them nothing."""
 
