@@ -42,7 +42,7 @@ WAYS: Final = {
         "11b",
         "11c",
     ),
-    "Find what is wrong": ("00", "01", "02", "04", "04b", "05", "05b", "06", "06a", "06b", "06c", "06d", "12"),
+    "Find what is wrong": ("00", "01", "02", "04", "04b", "05", "05b", "06", "06a", "06b", "06c", "06d", "06e", "12"),
     "Understand the format": ("01", "01b", "08", "08b"),
 }
 """The ways through the course, each a list of lessons."""
