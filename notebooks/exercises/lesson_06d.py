@@ -1,94 +1,90 @@
-"""Graders of "Fault or rounding?"."""
+"""Graders of "Where the accuracy goes"."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable
+import os
+from pathlib import Path
 from typing import Any, Final
 
-import torch
-
-import onnx_nb
+import numpy as np
+import onnx
 
 from . import Lesson, expect, made
-from .lesson_06a import first_name, is_close, point_name, scores_of, truth_of
+from .lesson_06c import scores_of
 
 check: Final = Lesson()
+_ENOUGH: Final = 0.96
 
 
-def _spoiled(faults: Iterable[int]) -> Any:
-    """Return the network with faults of the lesson."""
-    network = copy.deepcopy(made("net"))
-    for fault in faults:
-        if fault == 1:
-            attention = network.blocks[1].attention
-            attention.forward = lambda x, attention=attention: _mixed_along_queries(attention, x)
-        else:
-            network.blocks[0].mlp[1] = torch.nn.GELU(approximate="tanh")
-    return network
+def _file(answer: Any) -> onnx.ModelProto:
+    """Return the model of an answer that is a path."""
+    sentence = f"This has type {type(answer).__name__}; the answer is the path of a file."
+    expect(isinstance(answer, str | os.PathLike), sentence)
+    expect(Path(answer).is_file(), f"There is no file {Path(answer).name}.")
+    return onnx.load(answer)
 
 
-def _mixed_along_queries(attention: Any, x: Any) -> Any:
-    query, key, value = (attention.split(part(x)) for part in (attention.query, attention.key, attention.value))
-    weights = (query @ key.transpose(2, 3) / query.shape[3] ** 0.5).softmax(dim=2)
-    return attention.out((weights @ value).transpose(1, 2).flatten(2))
+def _right(proto: onnx.ModelProto) -> float:
+    """Return the share of new sounds that a model hears right."""
+    waves, words = made("sounds")(600, 800, seed=42)
+    return float(np.mean(scores_of(proto, waves).argmax(axis=1) == words))
+
+
+def _expect_quantized(proto: onnx.ModelProto) -> None:
+    """Expect that every convolution and product reads rounded values."""
+    makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    products = [node for node in proto.graph.node if node.op_type in ("Conv", "MatMul", "Gemm")]
+    expect(products, "This file has no convolution and no product: quantize in the format QDQ, which is the default.")
+    for node in products:
+        is_rounded = all(makers.get(name) == "DequantizeLinear" for name in node.input[:2])
+        expect(is_rounded, f"The {node.op_type} {node.name} still reads float values.")
+
+
+def _expect_accurate(proto: onnx.ModelProto) -> None:
+    share = _right(proto)
+    expect(share >= _ENOUGH - 0.01, f"Only {share:.0%} of new sounds are heard right.")
 
 
 @check.exercise(
     1,
-    "proto, both, found",
-    "proto, both, found",
+    "all_integer",
+    "all_integer",
     {
-        "suspects[1], both, found": "lacks fault 3",
-        "suspects[3], both, found": "lacks fault 1",
-        "suspects[2], both, found": "does not compute",
-        "proto, first, found": "earlier",
-        'proto, both, both.ranked("cumulative")[:2]': "isolated errors",
-        "proto, both, found[:1]": "two points",
+        "prepared": "still reads float",
+        "files['static']": "Only",
+        "kept": "still reads float",
+        "static(prepared, folder / 'wide.onnx', heard, weight_type=QuantType.QInt16)": "Only",
+        "static(prepared, folder / 'percentile.onnx', heard, **METHODS['Percentile'])": "Only",
+        "files['dynamic']": "format QDQ",
+        "folder / 'nothing.onnx'": "There is no file",
+        "42": "path of a file",
     },
 )
-def _two_faults(proto: Any, both: Any, found: Any) -> None:
-    scores = scores_of(proto)
-    expect(not is_close(scores, truth_of(_spoiled([1]))), "The model lacks fault 3, the approximation of a `Gelu`.")
-    expect(not is_close(scores, truth_of(_spoiled([3]))), "The model lacks fault 1, the axis of a `Softmax`.")
-    is_both = is_close(scores, truth_of(_spoiled([1, 3])))
-    expect(is_both, "The model does not compute what the network does with both faults: change nothing else.")
-    c, net, sound, suspects = map(made, ("c", "net", "sound", "suspects"))
-    names = []
-    for fault in 3, 1:
-        alone = onnx_nb.compare_torch(net, sound, model=suspects[fault], alignment=c.alignment)
-        names.append(first_name(alone))
-    expect(
-        first_name(both) == names[0], "Of two faults, `first_divergent` names the one that is earlier in the network."
-    )
-    is_list = isinstance(found, list | tuple | set) and len(found) == 2
-    expect(is_list, "The last part should be two points or their names: those at the head of the ranking.")
-    ranked = "These are not the two faults: rank by the isolated errors, which do not propagate."
-    expect({point_name(point) for point in found} == set(names), ranked)
+def _all_integer(answer: Any) -> None:
+    proto = _file(answer)
+    _expect_quantized(proto)
+    _expect_accurate(proto)
 
 
 @check.exercise(
     2,
-    "optimized, left",
-    "optimized, len(optimized)",
+    "same_loudness",
+    "same_loudness",
     {
-        "onnx_nb.compare_torch(net, sound, model=c.model, alignment=c.alignment), len(c)": "nothing was fused",
-        "optimized, len(c)": "before the optimization",
-        "optimized, len(optimized.unmatched)": "have no counterpart",
-        "optimized, len(optimized) - 1": "Count the points",
-        "optimized.model, 1": "`compare_torch` returns a comparison",
+        "even": "still reads float",
+        "files['static']": "still depend on the loudness",
+        "all_integer": "more than 8 bits",
+        "kept": "still reads float",
+        "42": "path of a file",
     },
 )
-def _rest(optimized: Any, left: Any) -> None:
-    kind, c = type(optimized).__name__, made("c")
-    expect(hasattr(optimized, "recording"), f"The first part is a {kind}; `compare_torch` returns a comparison.")
-    beyond = (
-        "Every point is left, so nothing was fused: compare the file that onnxruntime wrote beyond its basic level."
-    )
-    expect(len(optimized) < len(c), beyond)
-    is_right = optimized["head"].cumulative.rel_l2 < 1e-5
-    expect(is_right, "The scores differ from those of PyTorch: optimize the export that is right, `c.model`.")
-    count = len(left) if isinstance(left, list | tuple | set) else left
-    expect(count != len(c), "That many points there were before the optimization.")
-    expect(count != len(optimized.unmatched), "That many values have no counterpart: the question is what is left.")
-    expect(count == len(optimized), "Count the points that this comparison has.")
+def _same_loudness(answer: Any) -> None:
+    proto = _file(answer)
+    _expect_quantized(proto)
+    wide = {onnx.TensorProto.INT16, onnx.TensorProto.UINT16}
+    is_wide = any(weight.data_type in wide for weight in proto.graph.initializer)
+    expect(not is_wide, "Some values have more than 8 bits here.")
+    waves = made("sounds")(100, 800, seed=43)[0]
+    loud, quiet = (scores_of(proto, factor * waves).argmax(axis=1) for factor in (1, 0.02))
+    expect(np.mean(loud == quiet) > 0.95, "The answers still depend on the loudness of a sound.")
+    _expect_accurate(proto)

@@ -1,4 +1,4 @@
-"""What notebook 06c tells its reader to click, clicked after all of it ran."""
+"""What notebook 06d tells its reader to click, clicked after all of it ran."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def click(lab: JupyterPage) -> None:
     expect(
         panel.get_by_label("The quantizer").get_by_role("img", name="Values before and after rounding")
     ).to_be_visible()
-    lab.screenshot("06c-scales", panel)
+    lab.screenshot("06d-scales", panel)
     panel.get_by_role("button", name="In float (0)").click()
     panel.get_by_role("button", name="Suggest").click()
     expect(panel).to_contain_text("nodes in float the outputs have 3")
-    lab.screenshot("06c-suggest", panel)
+    lab.screenshot("06d-suggest", panel)
     assert lab.errors == []
