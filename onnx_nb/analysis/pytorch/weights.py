@@ -283,9 +283,9 @@ class WeightFinder:
         value = self._tensor(call.inputs[0].value) if call.inputs else -1
         weight: Any = getattr(part, "weight", None)
         readers = self._ahead(value, operators) if value >= 0 and weight is not None else ()
-        weights = {node: weight_of(self._graph, node, _LAYERS[call.cls][1][0][1]) for node in readers}
-        sizes = {node: operand.array.size for node, operand in weights.items() if operand is not None}
-        nodes = [node for node, size in sizes.items() if node not in self._workers and size == weight.numel()]
+        weights = ((node, weight_of(self._graph, node, _LAYERS[call.cls][1][0][1])) for node in readers)
+        sizes = ((node, operand.array.size) for node, operand in weights if operand is not None)
+        nodes = [node for node, size in sizes if node not in self._workers and size == weight.numel()]
         return nodes[0] if len(nodes) == 1 else -1
 
     def _tensor(self, number: int) -> int:
