@@ -30,7 +30,7 @@ extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode"
 
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/*.md", "docs/api/*.md", "notebooks/*.ipynb", "notebooks/zh/*.ipynb"]
-include_patterns += ["notebooks/coverage.md"]
+include_patterns += ["notebooks/coverage.md", "notebooks/review.md"]
 exclude_patterns = [".venv", "build", "**/node_modules", "**/.ipynb_checkpoints"]
 
 # notebooks are shown as they were saved, with pictures where widgets were: nothing runs, nothing comes from elsewhere

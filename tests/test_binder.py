@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sysconfig
 import time
-import urllib.request
 import venv
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -23,6 +22,8 @@ from typing import Any
 import pytest
 import yaml
 from packaging.requirements import Requirement
+
+from tests.servers import fetched
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "binder" / "environment.yml"
@@ -101,8 +102,7 @@ def test_lab_opens_the_index_and_the_first_notebook_runs(
             time.sleep(0.2)
         for path in ("lab/tree/notebooks/index.ipynb", "api/contents/notebooks/index.ipynb?content=0"):
             url = f"http://127.0.0.1:{found[1]}/{path}{'&' if '?' in path else '?'}token=secret"
-            with urllib.request.urlopen(url, timeout=60) as reply:
-                assert reply.status == 200
+            assert fetched(url)
         lab_memory = int(re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{lab.pid}/status").read_text())[0]) << 10
     finally:
         lab.terminate()

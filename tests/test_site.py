@@ -23,6 +23,22 @@ TASKS = {title: text for title, text in ANSWERS if "```py\n" in text}
 """Title → text of each answer that runs on the model of a package."""
 
 
+def test_every_page_of_a_table_of_contents_is_one_that_the_site_has() -> None:
+    """Sphinx says so too, after two minutes."""
+    settings: dict[str, Any] = {}
+    lines = (DOCS / "conf.py").read_text(encoding="utf-8").splitlines()
+    exec("\n".join(line for line in lines if line.startswith("include_patterns")), settings)  # noqa: S102 (our own lines)
+    pages = {path.relative_to(ROOT) for pattern in settings["include_patterns"] for path in ROOT.glob(pattern)}
+    missing = []
+    for page in DOCS.rglob("*.md"):
+        for tree in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for entry in re.findall(r"^(?!:)(?:.*<)?([^<>\s]+)>?$", tree, re.MULTILINE):
+                found = {path for suffix in (".md", ".ipynb") for path in page.parent.glob(entry + suffix)}
+                here = {path.resolve().relative_to(ROOT) for path in found}
+                missing += [f"{page.name}: {entry}"] if not here & pages else []
+    assert missing == []
+
+
 def test_each_public_name_is_in_the_reference_once() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
     described = re.findall(r"^\.\. auto(?:function|class|module):: (?:onnx_nb\.)?(?:types\.)?(\w+)", text, re.MULTILINE)

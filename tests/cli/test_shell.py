@@ -10,10 +10,7 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from onnx_nb.analysis.simplify import editor, known_graph, rounds
 from onnx_nb.cli.shell import main, program
 from onnx_nb.cli.verbs import VERBS
 from tests import json_schema, models
+from tests.servers import fetched
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 3] x) => (float[n, 3] z) '
 SCHEMA = json.loads(json_schema.FILE.read_text(encoding="utf-8"))
@@ -452,20 +450,6 @@ def test_names_of_a_model_are_no_markup_in_a_job_summary(folder: Path, capsys: p
 
 
 # --- JupyterLab ------------------------------------------------------------------------------------------------------
-
-
-def fetched(address: str) -> bytes:
-    """Return what a server says, which listens only after it has printed its address."""
-    for _ in range(100):
-        try:
-            with urllib.request.urlopen(address, timeout=30) as reply:  # noqa: S310 (our own server)
-                found: bytes = reply.read()
-                return found
-        except urllib.error.URLError as error:
-            if not isinstance(error.reason, ConnectionRefusedError):
-                raise
-            time.sleep(0.2)
-    pytest.fail("the server never listened")
 
 
 def test_lab_serves_the_folder_of_the_model_and_prints_its_address(folder: Path) -> None:
