@@ -51,9 +51,17 @@ LONG = ("tests/fuzz/", "tests/conformance/", "tests/browser/test_notebooks.py", 
 """What begins first, in this order: no worker is left with a long file when the others are done."""
 
 
+THEMES = ("test_accessibility.py", "test_states.py")
+"""Browser tests that look at colors; the others seldom break in one theme alone, so that in the dark they are rare."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow files, and put long files first."""
+    """Mark the tests of the slow files and those that repeat another in the dark, and put long files first."""
+    names = {item.nodeid for item in items}
     for item in items:
+        is_dark = "browser/" in item.nodeid and "[dark" in item.nodeid and item.path.name not in THEMES
+        if is_dark and item.nodeid.replace("[dark", "[light") in names:
+            item.add_marker("rare")
         if item.path.is_relative_to(config.rootpath) and item.path.relative_to(config.rootpath).as_posix() in SLOW:
             item.add_marker("slow")
     items.sort(key=lambda item: next((at for at, part in enumerate(LONG) if item.nodeid.startswith(part)), len(LONG)))

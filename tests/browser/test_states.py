@@ -59,10 +59,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     return page
 
 
-@pytest.fixture(params=[("light", 600), ("dark", 600), ("light", 1400), ("dark", 1400)], ids=lambda p: f"{p[0]}-{p[1]}")
+WINDOWS = {"light-600": [], "dark-600": [pytest.mark.rare], "light-1400": [pytest.mark.rare], "dark-1400": []}
+"""Theme and width of the window: each of both in `make test`, the others in `make rare`."""
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks) for name, marks in WINDOWS.items()])
 def window(request: pytest.FixtureRequest, browser: Browser) -> Iterator[tuple[Page, str]]:
-    theme, width = request.param
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    theme, width = request.param.split("-")
+    context = browser.new_context(viewport={"width": int(width), "height": 900}, color_scheme=theme)
     page = context.new_page()
     said: list[str] = []
     page.on("pageerror", lambda error: said.append(str(error)))
