@@ -52,6 +52,8 @@ CLEAR_ERROR: Final = 1e-3
 changes what the half makes by a sixteenth of it: large scores of an attention are such a case."""
 BITS: Final = 16
 """Roundings of the largest value of a stream that half a layer may make: float32 makes at most 5 (13 architectures)."""
+DRAWS: Final = 4
+"""Draws of those last bits: of one query, a single one may happen to move next to nothing."""
 TOLERANCE: Final = 1e-5
 """Error of half a layer, by its contribution to the stream: 7e-7 at most in float32 on the same; the smallest fault
 that was planted makes 1e-4."""
@@ -421,11 +423,15 @@ def compare_decoding(
             starts = [None, *streams[:-1], None]
             triples = list(zip([*outputs, cut_logits[..., :size]], [*streams, expected], starts, strict=True))
             row = [_error(*triple, valid, bounds) for triple in triples]
-            if any(first >= 0 and error < CLEAR_ERROR for error, first in row):
-                noisy_logits, noisy_streams = cut_side.step(part, padding, streams, has_noise=True)
-                for column, array in enumerate((*noisy_streams, noisy_logits[..., :size])):
+            for draw in range(1, DRAWS + 1):
+                doubtful = [place for place, (error, first) in enumerate(row) if first >= 0 and error < CLEAR_ERROR]
+                if not doubtful:
+                    break
+                noisy_logits, noisy_streams = cut_side.step(part, padding, streams, draw=draw)
+                for column in doubtful:
                     output, _, start = triples[column]
-                    if row[column][0] <= BITS * _error(array, output, start, valid, bounds)[0]:
+                    noisy = [*noisy_streams, noisy_logits[..., :size]][column]
+                    if row[column][0] <= BITS * _error(noisy, output, start, valid, bounds)[0]:
                         row[column] = row[column][0], -1
             errors.append([error for error, _ in (*encoder, *row)])
             faults.append([first for _, first in encoder] + [first + begin if first >= 0 else -1 for _, first in row])
@@ -483,9 +489,9 @@ def _error(
     return float(distance.max()) / contribution, int(places[0]) if places.size else -1
 
 
-def _with_noise(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arrays of real numbers with their last bits changed at random, the same each time."""
-    random, eps = np.random.default_rng(0), np.finfo(np.float32).eps
+def _with_noise(arrays: Mapping[str, Any], draw: int) -> dict[str, Any]:
+    """Return arrays of real numbers with their last bits changed at random, the same for each draw."""
+    random, eps = np.random.default_rng(draw), np.finfo(np.float32).eps
     numbers = {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
     return {**arrays, **{name: a * (1 + eps * random.choice([-1, 1], a.shape)) for name, a in numbers.items()}}
 
@@ -569,15 +575,13 @@ class _ModelSide:
                 constants[name] = reference
         return rows and [max(rows)]
 
-    def step(
-        self, ids: Longs, mask: Longs, streams: Streams | None = None, *, has_noise: bool = False
-    ) -> tuple[Any, Streams]:
-        """Return the logits of a step, and the streams; again, of inputs with noise in their last bits."""
+    def step(self, ids: Longs, mask: Longs, streams: Streams | None = None, draw: int = 0) -> tuple[Any, Streams]:
+        """Return the logits of a step, and the streams; again, of inputs with a draw of noise in their last bits."""
         loop, others = self._loop, {f"{CUT}{number}": stream for number, stream in enumerate(streams or ())}
-        states, others = (map(_with_noise, (self._before, others))) if has_noise else (self._states, others)
+        states, others = (_with_noise(a, draw) for a in (self._before, others)) if draw else (self._states, others)
         states = states or loop.start(len(ids))
         results = self._run(loop.feeds(ids, states, mask, others))
-        if not has_noise:
+        if not draw:
             self._before, self._states = states, loop.next_states(results, states)
         arrays = [np.asarray(results[name], np.float32) for name in (loop.logits, *self._outputs)]
         return arrays[0], arrays[1:]

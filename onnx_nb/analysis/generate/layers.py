@@ -87,7 +87,8 @@ def stems_of(graph: Graph, states: Mapping[str, str]) -> tuple[Stem, ...]:
     place = 3 if graph.op_type(chain[-1].adder) in names_where("sums") else 0
     streams.append(graph.value_names[outputs[place]] if len(outputs) > place and outputs[place] >= 0 else "")
     maker = int(graph.producer[chain[0].stream])  # −1 where embeddings are an input
-    stems = [Stem(streams[0], -1, "embedding", nodes=frozenset({maker} - {-1}))]
+    is_fused = maker >= 0 and int(graph.node_outputs(maker)[0]) != chain[0].stream  # positions are added in a norm
+    stems = [Stem(streams[0], maker if is_fused else -1, "embedding", nodes=frozenset({maker} - {-1}))]
     for link, tensor, (label, layer, window) in zip(chain, streams[1:], _halves(graph, chain, mixes), strict=True):
         values = {value for node in link.nodes for value in graph.node_outputs(node).tolist()}
         presents = tuple(name for name in states.values() if graph.value(name) in values)

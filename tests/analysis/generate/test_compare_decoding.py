@@ -189,6 +189,26 @@ def test_a_fault_is_named_by_step_and_half_of_a_layer(name: str, sound: onnx.Mod
     assert onnx_nb.compare_decoding(sound, model, IDS, 4).first_fault == (step, part)
 
 
+def test_an_embedding_that_is_added_inside_of_the_first_norm_is_cut_behind_it(
+    sound: onnx.ModelProto, module: Any
+) -> None:
+    """Such as that of GPT-2, whose norm adds the embeddings of tokens and of positions."""
+    model = onnx.ModelProto()
+    model.CopyFrom(sound)
+    plain = "SimplifiedLayerNormalization"
+    gather, norm = (next(node for node in model.graph.node if node.op_type == op) for op in ("Gather", plain))
+    tokens, (result,) = gather.output[0], norm.output
+    for node in model.graph.node:
+        node.input[:] = ["stream" if name == tokens else name for name in node.input]
+    inputs, outputs = [tokens, "others", norm.input[1]], [result, "", "", "stream"]
+    norm.CopyFrom(helper.make_node(f"Skip{plain}", inputs, outputs, norm.name, domain=packages.MS, epsilon=1e-6))
+    table = np.random.default_rng(0).normal(size=(packages.VOCABULARY, packages.HIDDEN)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    model.graph.node.insert(0, helper.make_node("Gather", ["table", "input_ids"], ["others"]))
+    c = onnx_nb.compare_decoding(module, model, IDS, 4)
+    assert {c.parts[column] for column in np.nonzero(c.faults >= 0)[1]} == {"embedding"}
+
+
 def test_a_window_that_only_the_reference_has_is_named(sound: onnx.ModelProto) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(sound)
