@@ -1,4 +1,4 @@
-"""What notebooks 06a and 06b tell their reader to click, clicked after all of them ran."""
+"""What notebooks 06a, 06b and 06f tell their reader to click, clicked after all of them ran."""
 
 from __future__ import annotations
 
@@ -85,7 +85,11 @@ def click_b(lab: JupyterPage) -> None:
     pair.reference.click("node_gelu", "node")
     pair.candidate.expect_selection("node_gelu")
     lab.screenshot("06b-pair-followed")
+    assert lab.errors == []
 
+
+def click_f(lab: JupyterPage) -> None:
+    lab.page.set_viewport_size({"width": 1280, "height": 1150})
     place = lab.cell_with("ComparisonPanel(pair")
     panel = lab.widget("comparison", within=lab.cell(place))
     panel.get_by_role("button", name="Scales (").click()
@@ -94,7 +98,7 @@ def click_b(lab: JupyterPage) -> None:
     scales.locator("[data-row]").filter(has_text="channel 5 of 'layer_norm_2'").click()
     detail = panel.get_by_label("The quantizer")
     expect(detail.get_by_role("img", name="Values before and after rounding")).to_be_visible()
-    lab.screenshot("06b-scales", panel)
+    lab.screenshot("06f-scales", panel)
     detail.get_by_role("button", name="Put back to float").click()
     expect(panel.get_by_role("status").first).to_contain_text(
         re.compile(r"With 4 nodes in float the outputs have 3\d\.\d dB")
@@ -106,7 +110,7 @@ def click_b(lab: JupyterPage) -> None:
     expect(curve.get_by_role("button", name="Copied")).to_be_visible()
     copied = lab.page.evaluate("navigator.clipboard.readText()").removeprefix("nodes_to_exclude=")
     lab.kernel.expect(f"set({copied}) >= set(nodes)")
-    lab.screenshot("06b-in-float", panel)
+    lab.screenshot("06f-in-float", panel)
     curve.get_by_role("button", name="Undo").click()
     expect(panel.get_by_role("button", name="In float (0)")).to_be_visible()
     assert lab.errors == []

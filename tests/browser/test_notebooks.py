@@ -81,6 +81,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "06a": clicks_06.click,
     "06b": clicks_06.click_b,
     "06d": clicks_06d.click,
+    "06f": clicks_06.click_f,
     "07b": clicks_07b.click,
     "08b": clicks_08b.click,
     "09": clicks_09.click,
