@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare import thresholds
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
-from onnx_nb.analysis.compare.dumps import Dump, Dumped, dumped, is_dump
 from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.operands import input_of
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, precision_of, quantizes, unrounded
-from onnx_nb.analysis.compare.sides import Feed, Recorded, Running
+from onnx_nb.analysis.compare.sides import Dump, Dumped, Feed, Recorded, Running, dumped, is_dump
 from onnx_nb.analysis.compare.thresholds import MATCH_DISTANCE, PREFERENCE_FACTOR
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text

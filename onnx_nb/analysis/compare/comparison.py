@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeVar
 
@@ -21,16 +21,16 @@ from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.compare import thresholds
 from onnx_nb.analysis.compare.metrics import METRICS, Condition, ErrorSize, ErrorStats, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
-from onnx_nb.analysis.compare.rankings import layer_rows, layers_table, points_table
 from onnx_nb.analysis.compare.thresholds import MEDIAN_FLOOR, OUTLIER_FACTOR, ROUNDING_ULPS
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
-from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text
+from onnx_nb.analysis.formatting import closest_text, count_text, number_text, quoted, ratio_text
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.model import saved
 from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress
-from onnx_nb.analysis.results import Displayed, Still, Table
+from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
@@ -397,15 +397,32 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         point. ``share`` is the layer's part of the sum of all squares of these norms: what a layer adds, not what
         reaches the outputs. Points that only move data count once, with the layer that computes it.
         """
-        return layer_rows(self)
+        sizes = self._sizes("isolated")
+        errors = np.nan_to_num(sizes, posinf=np.inf)
+        squares = np.square(np.where(np.isinf(errors).any(), np.isinf(errors), errors))
+        moves = [0 in facts(point.op_type).moves for point in self.points]
+        known = (place for place, point in enumerate(self.points) if point.scope and not math.isnan(sizes[place]))
+        rows: list[dict[str, Any]] = []
+        for layer, places in followers((self.points[place].scope, place) for place in known).items():
+            makers = [place for place in places if not moves[place]]
+            square = max(float(squares[makers].sum()), float(squares[places].max()))
+            worst = self.points[max(makers or places, key=errors.__getitem__)]
+            rows.append({"layer": layer, "share": square, "error": float(errors[places].max()), "points": len(places)})
+            rows[-1] |= {"worst": worst.name, "op_type": worst.op_type}
+        whole = sum(row["share"] for row in rows) or 1.0
+        return sorted(({**row, "share": row["share"] / whole} for row in rows), key=lambda row: -row["share"])
 
     def _still(self) -> Still:
-        """Return the layers, the points with the largest errors, and the outputs as tables."""
         points = self.ranked("cumulative")
         worst = [point for point in points if not point.errors("cumulative").is_equal]
         outputs = [point for point in points if point.output]
+        layers = [
+            (row["layer"], row["worst"], row["op_type"], f"{row['share']:.1%}", number_text(row["error"], 2))
+            for row in self.layers()
+        ]
+        heads = "Layer", "Worst point", "Op", "Share", "Its own error"
         tables = points_table("Worst points", worst), points_table("Outputs", outputs)
-        return Still(self.message, repr(self), (layers_table(self.layers()), *tables))
+        return Still(self.message, repr(self), (StillTable(heads, layers, "layer", 3), *tables))
 
     def failed(
         self, *conditions: str, which: Which = "cumulative", outputs: bool = False, **by_metric: str
@@ -557,6 +574,20 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         """Return the relative norm of each point's error: infinite if there are mismatches, NaN if it is not known."""
         sizes = (point.error_size(which) for point in self.points)
         return np.asarray([math.nan if errors is None else errors.relative_error for errors in sizes])
+
+
+def points_table(title: str, points: Sequence[Point]) -> StillTable:
+    """Return the errors of points where both models run, and next to them those that a point adds by itself."""
+    rows = []
+    has_own = any(point.error_size("isolated") is not None for point in points)
+    for point in points:
+        errors, isolated = point.errors("cumulative"), point.error_size("isolated")
+        numbers = [(errors.max_abs, 3), (errors.rel_l2, 2), (errors.sqnr, 3), (errors.cosine, 5)]
+        texts = [number_text(number, digits) for number, digits in numbers]
+        texts += ["" if isolated is None else number_text(isolated.rel_l2, 2)] if has_own else []
+        rows.append((point.name, point.op_type, *texts, f"{errors.mismatches:,}" if errors.mismatches else ""))
+    heads = ["Point", "Op", "max |Δ|", "‖Δ‖/‖x‖", "SQNR, dB", "cosine", *(["its own"] if has_own else []), "NaN, Inf"]
+    return StillTable(heads, rows, "point", 2, title)
 
 
 _COLUMNS: Final = (

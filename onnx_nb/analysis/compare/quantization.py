@@ -18,8 +18,7 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.compare import rounding
 from onnx_nb.analysis.compare.operands import TRANSPARENT, Operand, constant_of, input_of, weights_at
-from onnx_nb.analysis.compare.readings import mistake_of, smoothing_of
-from onnx_nb.analysis.compare.rounding import Rounded, rows_of, sampled
+from onnx_nb.analysis.compare.rounding import Rounded, mistake_of, rows_of, sampled, smoothing_of
 from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted, ratio_text, shape_text, share_text

@@ -24,9 +24,9 @@ from onnx_nb.analysis.graph.dataflow import followers, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.types import ValueType
-from onnx_nb.analysis.match.graph_lists import Weights, attribute_label, attributes_of, commutative, lists, undocumented
+from onnx_nb.analysis.match import graph_lists
+from onnx_nb.analysis.match.graph_lists import ROLES, Weights, attribute_label, undocumented, unequal_values
 from onnx_nb.analysis.match.node_matching import HOW, Matching, match
-from onnx_nb.analysis.match.weight_differences import ROLES, quantizer_roles, requantization, unequal_values
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.protofields import Ints
@@ -397,8 +397,8 @@ class _Pairs:
                 op, name = _node(graph, node)
                 yield Difference("node", _ONLY[at], name, op, nodes=(-1, node) if at else (node, -1))
         operator = [[graph.operators[index] for index in graph.op_index.tolist()] for graph in (a, b)]
-        commutes = commutative(a).tolist()
-        inputs = [lists(graph.in_ptr, graph.in_value) for graph in (a, b)]
+        commutes = graph_lists.commutative(a).tolist()
+        inputs = [graph_lists.lists(graph.in_ptr, graph.in_value) for graph in (a, b)]
         unlike = set(self.matching.attributes)
         for n, m in enumerate(self.there):
             if m < 0:
@@ -418,7 +418,7 @@ class _Pairs:
     def _attributes(self, n: int, m: int) -> Iterator[Difference]:
         """Yield the attributes that differ between nodes of the same operator."""
         a, b = self.graphs
-        old, new = attributes_of(a, n), attributes_of(b, m)
+        old, new = graph_lists.attributes_of(a, n), graph_lists.attributes_of(b, m)
         for name in dict.fromkeys([*old, *new]):
             if name in old and name in new and old[name][0] == new[name][0]:
                 continue
@@ -474,7 +474,7 @@ class _Pairs:
                 yield self._only("weight", at, value)
         pairs = self._matched_values(weights=True)
         report = progress or (lambda _part, _what: None)
-        roles, largest_first = quantizer_roles(a) if self.read else {}, list[tuple[float, Difference]]()
+        roles, largest_first = graph_lists.quantizer_roles(a) if self.read else {}, list[tuple[float, Difference]]()
         for number, (v, w) in enumerate(pairs):
             check = functools.partial(report, number / len(pairs), f"comparing {quoted(a.value_names[v])}")
             texts = self.protos[0].type_text(v), self.protos[1].type_text(w)
@@ -483,7 +483,7 @@ class _Pairs:
                 check()
                 if not detail and (difference := unequal_values(*self.protos, v, w, check)):
                     detail, texts = "values", (texts[0], difference)
-                if detail and v in roles and (change := requantization(*self.protos, v, w, roles[v])):
+                if detail and v in roles and (change := graph_lists.requantization(*self.protos, v, w, roles[v])):
                     detail, (size, texts) = roles[v], change
             if detail:
                 largest_first.append((-size, self._changed("weight", (v, w), detail, *texts)))
