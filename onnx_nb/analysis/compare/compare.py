@@ -49,6 +49,7 @@ from onnx_nb.analysis.scopes.scopes import layer_of
 from onnx_nb.analysis.submodel.assembly import with_constants
 
 _Side = Running | Recorded
+_ROLES: Final[tuple[Literal["reference", "candidate"], ...]] = ("reference", "candidate")
 
 QUANTIZED: Final = "_quantized"
 """Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
@@ -180,10 +181,9 @@ def _sides(
     sources: tuple[Any, Any], limit: int, providers: Sequence[str] | None, constants: Mapping[str, Any]
 ) -> tuple[tuple[_Side, _Side], tuple[Unmatched, ...], list[str]]:
     """Return both sides, the arrays of a dump that are not compared, and notes on the others."""
-    roles: tuple[Literal["reference", "candidate"], ...] = ("reference", "candidate")
     sides: list[_Side | None] = [None, None]
     names: set[str] = set()
-    for at, (role, one) in enumerate(zip(roles, sources, strict=True)):
+    for at, (role, one) in enumerate(zip(_ROLES, sources, strict=True)):
         try:
             if isinstance(one, Capture):
                 sides[at] = Recorded(one)
@@ -207,7 +207,7 @@ def _sides(
         raise AlignmentError(message, advice="Pass the model of one of them, with feeds=.")
     at = sides.index(None)
     dump, unfit, notes = dumped(other.graph, values(other.graph), sources[at])
-    unknown = tuple(Unmatched(name, roles[at], reason) for name, reason in unfit.items())
+    unknown = tuple(Unmatched(name, _ROLES[at], reason) for name, reason in unfit.items())
     return (first or dump, second or dump), unknown, notes
 
 
@@ -300,12 +300,8 @@ class ModelProposal(Proposal):
         by_values = tuple(matched_by_values(self._graphs, samples, doubtful))
         if not by_values:
             return errors
-        claims = [{option.of(at) for option in by_values} for at in (0, 1)]
-        rest = {
-            option: error
-            for option, error in errors.items()
-            if option.reference not in claims[0] and option.candidate not in claims[1]
-        }
+        claims = {(at, option.of(at)) for option in by_values for at in (0, 1)}
+        rest = {o: error for o, error in errors.items() if claims.isdisjoint(((0, o.reference), (1, o.candidate)))}
         return rest | run(by_values).errors
 
     def weight(self, name: str) -> NDArray[Any] | None:
@@ -340,8 +336,7 @@ class ModelProposal(Proposal):
 def _dump_notes(
     sides: Sequence[_Side], errors: Mapping[Option, ErrorStats], leftovers: Sequence[Unmatched]
 ) -> Iterator[str]:
-    """Yield notes on the feeds and on the arrays of a dump that are not compared."""
-    for role, side in zip(("reference", "candidate"), sides, strict=True):
+    for role, side in zip(_ROLES, sides, strict=True):
         if not isinstance(side, Dumped):
             continue
         graph = sides[0].graph
@@ -366,13 +361,11 @@ def _dump_notes(
 
 
 def _operator(graph: Graph, value: int) -> str:
-    """Return the type of the operator that produces a value; empty if none does."""
     maker = int(graph.producer[value])
-    return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
+    return graph.op_type(maker) if maker >= 0 else ""
 
 
 def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: ModelProposal) -> Iterator[Unmatched]:
-    """Yield the values that only one side has, with the reason."""
     reasons: tuple[dict[int, str], dict[int, str]] = {}, {}
     for option, why in pairs.misfits.items():
         for at in (0, 1):
@@ -384,9 +377,7 @@ def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: ModelPr
             names = graphs[1].value_names[option.candidate], graphs[0].value_names[owner[option.candidate]]
             why = f"the candidate's {quoted(names[0])} is what {quoted(names[1])} is in the reference"
             reasons[0].setdefault(option.reference, why)
-    for at, graph in enumerate(graphs):
-        side: Literal["reference", "candidate"] = "candidate" if at else "reference"
-        other = "reference" if at else "candidate"
+    for at, (side, other, graph) in enumerate(zip(_ROLES, _ROLES[::-1], graphs, strict=True)):
         unknown = f"the {other} has no value of its name or structure, nor one with its values"
         for value in proposal.values[at]:
             if value not in matches[at]:

@@ -125,25 +125,18 @@ class Point:
         size = self.error_size("isolated")
         if not self.quantizers or size is None or not size.error_norm or size.mismatches:
             return {}
-        costs, inputs, weights = dict.fromkeys(("rounding", "clipping"), 0.0), [0.0, 0.0], 0.0
+        own, others = np.zeros(4), np.zeros(4)
         for q in self.quantizers:
             if q.role == "weight":
-                weights += q.relative**2
+                others[0] += q.relative**2
             elif q.name in (self.name, self.reference, self.candidate.removesuffix(DEQUANTIZED)) and q.count:
-                ratio = size.count / q.count
-                costs["clipping"] += q.clipping * ratio
-                costs["rounding"] += (q.rounding + q.wrong) * ratio
+                own[1:3] += np.asarray([q.rounding + q.wrong, q.clipping]) * (size.count / q.count)
             elif q.signal:
-                inputs = [inputs[0] + q.rounding / q.signal, inputs[1] + q.clipping / q.signal]
-        cost, whole = sum(costs.values()), max(size.error_norm * size.error_norm, sum(costs.values()))
-        rest, parts = whole - cost, weights + sum(inputs)
-        shares = {
-            "weights": rest * weights / parts if parts else 0.0,
-            "rounding": costs["rounding"] + (rest * inputs[0] / parts if parts else 0.0),
-            "clipping": costs["clipping"] + (rest * inputs[1] / parts if parts else 0.0),
-            "other": 0.0 if parts else rest,
-        }
-        return {name: share / whole for name, share in shares.items()}
+                others[1:3] += np.asarray([q.rounding, q.clipping]) / q.signal
+        others[3] = not others.any()
+        whole = max(size.error_norm * size.error_norm, own.sum())
+        shares = (own + (whole - own.sum()) * others / others.sum()) / whole
+        return dict(zip(("weights", "rounding", "clipping", "other"), shares.tolist(), strict=True))
 
     def __repr__(self) -> str:
         sizes = [(which, self.error_size(which)) for which in _WHICH]
@@ -559,11 +552,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Point]:
-        table: dict[str, Point] = {}
-        for attribute in ("name", "reference", "candidate"):
-            for point in self.points:
-                table.setdefault(getattr(point, attribute), point)
-        return table
+        by = "candidate", "reference", "name"  # a later one of these goes first, and then an earlier point
+        return {getattr(point, attribute): point for attribute in by for point in reversed(self.points)}
 
     @property
     def _columns(self) -> list[str]:
@@ -604,7 +594,6 @@ def _rounding(point: Point) -> float:
 
 
 def _unit(point: Point) -> float:
-    """Return the precision of the type of a point's values."""
     errors = point.error_size("isolated")
     return 0.0 if errors is None else precision(errors)
 
@@ -662,7 +651,6 @@ def explained(comparison: ComparisonT, explain: Callable[[Point], Iterable[str]]
 
 
 def _overflow(point: Point) -> list[str]:
-    """Return the largest value that float16 cannot hold."""
     errors = point.errors()
     largest = max((abs(float(worst.reference)) for worst in errors.worst), default=0.0)  # type: ignore[arg-type]
     if errors.dtypes[1] != "float16" or not errors.inf_mismatch or not _LARGEST_HALF < largest < math.inf:

@@ -229,7 +229,6 @@ class Diff(Displayed, Table):
     _columns = (*Difference.__dataclass_fields__, "layer")
 
     def _panel(self) -> Panel:
-        """Return the widget that shows both models side by side."""
         return Panel("diff.DiffPanel", (self.reference, self.candidate, self))
 
     def _still(self) -> Still:
@@ -272,14 +271,13 @@ class Diff(Displayed, Table):
         node_state[[change.nodes[at] for change in changes if change.nodes[at] >= 0]] = CHANGED
         # readers of changed weights and constants are changed as well; constants are drawn inside their readers
         constants = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
-        waiting = [value for node in constants for value in graph.node_outputs(node).tolist() if value >= 0]
+        waiting = [value for node in constants for value in graph.results(node)]
         waiting += np.flatnonzero((value_state == CHANGED) & (graph.value_kind == INITIALIZER)).tolist()
         while waiting:
             for reader in graph.consumers(waiting.pop()).tolist():
                 if node_state[reader] == SAME:
                     node_state[reader] = CHANGED
-                    outputs = graph.node_outputs(reader).tolist() if graph.folded[reader] else ()
-                    waiting += [value for value in outputs if value >= 0]
+                    waiting += graph.results(reader) if graph.folded[reader] else []
         return node_state, value_state
 
 
@@ -416,7 +414,6 @@ class _Pairs:
                 yield self._changed("input", (n, m), label, *texts)
 
     def _attributes(self, n: int, m: int) -> Iterator[Difference]:
-        """Yield the attributes that differ between nodes of the same operator."""
         a, b = self.graphs
         old, new = graph_lists.attributes_of(a, n), graph_lists.attributes_of(b, m)
         for name in dict.fromkeys([*old, *new]):
@@ -509,7 +506,6 @@ class _Pairs:
                 yield self._changed("type", (v, w), "", str(a.type_of(v)), str(b.type_of(w)))
 
     def ports(self) -> Iterator[Difference]:
-        """Yield differences of the graph inputs and outputs."""
         a, b = self.graphs
         there = self.value_there
         for kind, ends, others in (("model input", a.inputs, b.inputs), ("model output", a.outputs, b.outputs)):
@@ -532,14 +528,12 @@ class _Pairs:
                 yield Difference(kind, "changed", "", f"{kind}s", "order", old, new)
 
     def _only(self, kind: str, at: int, value: int) -> Difference:
-        """Return the difference for a value that only one model has."""
         graph = self.graphs[at]
         texts = ("", str(graph.type_of(value))) if at else (str(graph.type_of(value)), "")
         pair = (-1, value) if at else (value, -1)
         return Difference(kind, _ONLY[at], graph.value_names[value], "", "", *texts, tensors=pair)
 
     def _changed(self, kind: str, pair: tuple[int, int], detail: str, old: str, new: str) -> Difference:
-        """Return the difference between two matched nodes or values."""
         texts = shortened(old, LONGEST), shortened(new, LONGEST)
         if kind in ("operator", "attribute", "input"):
             op, name = _node(self.graphs[0], pair[0])
@@ -551,9 +545,8 @@ class _Pairs:
 
 def _node(graph: Graph, node: int) -> tuple[str, str]:
     """Return a node's operator, and its name or that of its first output."""
-    outputs = graph.node_outputs(node)
-    name = graph.names[node] or next((graph.value_names[value] for value in outputs.tolist() if value >= 0), "")
-    return graph.operators[graph.op_index[node]][0], name
+    name = graph.names[node] or next((graph.value_names[value] for value in graph.results(node)), "")
+    return graph.op_type(node), name
 
 
 def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
@@ -563,14 +556,12 @@ def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
     while waiting and len(region) < AROUND:
         at = waiting.pop()
         node = int(graph.producer[at])
-        if node < 0 or other[node] >= 0:
-            if graph.value_kind[at] != INITIALIZER:
-                sources.add(at)
-            continue
-        for read in graph.node_inputs(node).tolist():
-            if read >= 0 and read not in region:
-                region.add(read)
-                waiting.append(read)
+        if node >= 0 and other[node] < 0:
+            new = [read for read in dict.fromkeys(graph.node_inputs(node).tolist()) if read >= 0 and read not in region]
+            region.update(new)
+            waiting += new
+        elif graph.value_kind[at] != INITIALIZER:
+            sources.add(at)
     return sources
 
 
@@ -584,7 +575,6 @@ def _compatible(one: ValueType, other: ValueType) -> bool:
 
 
 def _of_models(*models: Model) -> Iterator[Difference]:
-    """Yield the differences between two models as a whole."""
     tables: dict[str, list[dict[str, str]]] = {"function": [], "opset": [], "model": [], "metadata": []}
     for model in models:
         graph, proto = Graph.of(model), model.proto

@@ -27,8 +27,6 @@ from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import label_of, storage_of
 from onnx_nb.analysis.model.protofields import Ints
 
-COMMUTATIVE: Final = operators.names_where("commutes")
-"""ONNX operators whose inputs may be in any order."""
 PIECE: Final = 1 << 22
 """Bytes of a weight that are compared at a time."""
 SAMPLE: Final = 256
@@ -43,7 +41,8 @@ Attributes = dict[str, tuple[Hashable, onnx.AttributeProto]]
 
 def commutative(graph: Graph) -> NDArray[np.bool_]:
     """Return for each node whether its inputs may be in any order."""
-    return np.asarray([op in COMMUTATIVE and not domain for op, domain in graph.operators], bool)[graph.op_index]
+    names = operators.names_where("commutes")
+    return np.asarray([op in names and not domain for op, domain in graph.operators], bool)[graph.op_index]
 
 
 # --- attributes -----------------------------------------------------------------------------------------------------
@@ -226,9 +225,6 @@ Numbers = defaultdict[Hashable, int]
 """Numbers for hashable values: equal values have equal numbers."""
 
 
-_QUANTIZING: Final = frozenset(("QuantizeLinear", "DequantizeLinear"))
-
-
 class GraphLists:
     """The columns of a graph as lists, and which of its nodes and values are matched."""
 
@@ -253,7 +249,7 @@ class GraphLists:
                     self.readers[value].append((node, slot))
         self.unquantized = list(range(graph.value_count))
         """For each value that is only quantized and dequantized, the value before; for others the value itself."""
-        quantizing = [op in _QUANTIZING for op, _ in graph.operators]
+        quantizing = [op in ("QuantizeLinear", "DequantizeLinear") for op, _ in graph.operators]
         for node in graph.order.tolist():
             if quantizing[graph.op_index[node]] and self.inputs[node][:1] > [-1] and self.outputs[node][:1] > [-1]:
                 self.unquantized[self.outputs[node][0]] = self.unquantized[self.inputs[node][0]]

@@ -106,7 +106,6 @@ class _Matcher:
         return True
 
     def _pair_all(self, pairs: Iterable[Link], how: int) -> bool:
-        """Match pairs one after another; return whether any was new."""
         return sum(self._pair(n, m, how) for n, m in pairs) > 0
 
     def _pair_values(self, v: int, w: int, how: int) -> None:
@@ -402,23 +401,19 @@ class _Matcher:
     def _rest_of_values(self) -> None:
         """Match weights that matched nodes read at the same index, then outputs, then values with the same name."""
         a, b = self.sides
-        votes: dict[int, Counter[int]] = {}
+        votes = defaultdict[int, Counter[int]](Counter)
         subgraph = a.graph.subgraphs[self._subgraphs[0]]
         for n in range(subgraph.start, subgraph.stop):
             m = a.node[n]
             if m < 0:
                 continue
-            pairs = zip(a.inputs[n], b.inputs[m], strict=False)
-            if a.commutes[n]:
-                pairs = zip(a.weights(n), b.weights(m), strict=False)
-            for v, w in pairs:
+            reads = (a.weights(n), b.weights(m)) if a.commutes[n] else (a.inputs[n], b.inputs[m])
+            for v, w in zip(*reads, strict=False):
                 if v >= 0 and w >= 0 and a.kind[v] == b.kind[w] == INITIALIZER:
-                    votes.setdefault(v, Counter())[w] += 1
-        for has_name in (True, False):
-            for v, counts in votes.items():
-                for w, _ in counts.most_common():
-                    if (a.value_names[v] == b.value_names[w]) == has_name:
-                        self._pair_values(v, w, STRUCTURE)
+                    votes[v][w] += 1
+        pairs = [(v, w) for v, counts in votes.items() for w, _ in counts.most_common()]
+        for v, w in sorted(pairs, key=lambda pair: a.value_names[pair[0]] != b.value_names[pair[1]]):
+            self._pair_values(v, w, STRUCTURE)
         ends = [{number: value for value, number in side.items()} for side in self._ends]
         for number in ends[0].keys() & ends[1].keys():
             self._pair_values(ends[0][number], ends[1][number], STRUCTURE)

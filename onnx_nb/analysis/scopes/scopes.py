@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,6 @@ from onnx_nb.analysis.scopes.structure import (
     Part,
     Row,
     Siblings,
-    common_start,
     gathered,
     levels,
     named_scopes,
@@ -492,7 +492,7 @@ class Tree(_ScopeColumns):
 
     def _block(self, part: Part, scope: int, codes: list[int], name: str) -> int:
         names = [name for code in codes if code < 0 for name in part.constants[-1 - code]]
-        stem = common_start(names) if len(names) > 1 else ""
+        stem = os.path.commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071 (by character)
         is_specific = len(stem) > len(part.common_constant) and not stem.startswith("onnx::")
         stem = re.sub(r"[^./_]*$", "", stem).strip("./_").rpartition("/")[2]
         name = stem if is_specific and stem else name

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,7 +96,7 @@ class Part:
     @functools.cached_property
     def common_constant(self) -> str:
         """The common start of the names of all constants."""
-        return common_start([name for names in self.constants for name in names])
+        return os.path.commonprefix([name for names in self.constants for name in names])  # noqa: RUF071 (by character)
 
     @functools.cached_property
     def before(self) -> list[list[int]]:
@@ -411,12 +412,6 @@ def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, 
         sources = [(level[other], owner[other]) for other in part.before[item] if other in owner]
         level[item] = max((before + (source not in (-1, scope_)) for before, source in sources), default=0)
     return level
-
-
-def common_start(names: Sequence[str]) -> str:
-    """Return the common start of all names."""
-    low, high = min(names, default=""), max(names, default="")
-    return low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))]
 
 
 def mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
