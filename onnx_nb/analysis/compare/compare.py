@@ -271,11 +271,8 @@ class ModelProposal(Proposal):
             selection = set(named(graphs[0], tensors, self.values[0], "tensors"))
             self.values[0] = [value for value in self.values[0] if value in selection]
         usable = set(self.values[0]), set(self.values[1])
-        proposals = [
-            option
-            for option in options(*graphs, differing.matching)
-            if option.reference in usable[0] and option.candidate in usable[1]
-        ]
+        every = options(*graphs, differing.matching)
+        proposals = [option for option in every if all(option.of(at) in usable[at] for at in (0, 1))]
         # a value and the same one rounded: a faulty quantizer must not make the first look right
         before = unrounded(graphs[1])
         rounds = {(option.reference, before.get(option.candidate)) for option in proposals}

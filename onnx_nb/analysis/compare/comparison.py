@@ -368,9 +368,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
                     ratios[place] = min(ratios[place], 1.0)
                 # its error may be small beside the values
                 if sizes[place] > 0 and (faulty := point.faulty) is not None:
-                    ratios[place] = max(
-                        ratios[place], OUTLIER_FACTOR * max(faulty.excess / thresholds.SCALE_EXCESS, 1.0)
-                    )
+                    excess = max(faulty.excess / thresholds.SCALE_EXCESS, 1.0)
+                    ratios[place] = max(ratios[place], OUTLIER_FACTOR * excess)
             return ratios
         if by not in METRICS:
             choices = ", ".join(["isolated", "cumulative", *METRICS])
@@ -624,10 +623,8 @@ def _merged(first: Point | None, second: Point | None, feeds: int) -> Point:
             other = dataclasses.replace(other, worst=later)
         both[which] = one.merge(other) if one and other else one or other
     others = {(q.node, q.name): q for q in second.quantizers} if first and second else {}
-    pairs = [(q, others.get((q.node, q.name))) for q in point.quantizers]
-    both["quantizers"] = tuple(
-        q.merge(other) if other is not None and q.role == "activation" else q for q, other in pairs
-    )
+    pairs = [(q, others.get((q.node, q.name)) if q.role == "activation" else None) for q in point.quantizers]
+    both["quantizers"] = tuple(q if other is None else q.merge(other) for q, other in pairs)
     return dataclasses.replace(point, **both)
 
 

@@ -347,7 +347,6 @@ def _maker(graph: Graph, value: int) -> int:
 
 
 def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> _Site | None:
-    """Return the value that a QuantizeLinear rounds, with its parameters."""
     read, outputs = input_of(graph, node, 0), graph.node_outputs(node).tolist()
     if graph.op_type(node) == "DynamicQuantizeLinear":
         return _Site(read, "", ()) if read in arrays else None
@@ -504,9 +503,7 @@ def weight_quantizer(
     quantizer = Quantizer(name, graph.names[node], "weight", *form, low, high, **costs)
     if quantizer.fault in ("values", "channel"):
         infos, weight = graph.model.initializers, operand.initializer
-        sizes = {
-            info.shape for info in infos.values() if info.nbytes <= _LONGEST_SCALES and max(info.shape, default=0) > 1
-        }
+        sizes = {w.shape for w in infos.values() if w.nbytes <= _LONGEST_SCALES and max(w.shape, default=0) > 1}
         scales = {key: graph.model.tensor(key) for key in infos if key != weight and infos[key].shape in sizes}
         return replace(quantizer, mistake=mistake_of(right, operand, scales))
     if powers is not None and not is_float and operand.bits <= 8:

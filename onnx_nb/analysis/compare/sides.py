@@ -156,16 +156,11 @@ class Dumped(Recorded):
     """Arrays whose names are those of a model's values."""
 
     def __init__(
-        self,
-        model: Model,
-        arrays: Sequence[Arrays],
-        label: str,
-        names: Mapping[int, str],
-        channels_last: frozenset[str] = frozenset(),
+        self, model: Model, arrays: Sequence[Arrays], label: str, names: Mapping[int, str], last: Collection[str] = ()
     ) -> None:
         self.graph, self.feeds, self.label = Graph.of(model), len(arrays), label
         self.names = dict(names)
-        self._arrays, self._channels_last = arrays, channels_last
+        self._arrays, self._channels_last = arrays, frozenset(last)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dumped, (self.graph.model, self._arrays, self.label, self.names, self._channels_last)
@@ -207,7 +202,7 @@ def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumpe
     matches = {value: name for value, name in names.items() if name not in other_kind}
     notes = [f"{_few(last, len(matches), label)} channels last, turned to compare."] if last else []
     notes += [f"{_few(several, len(matches), label)} {text}." for text, several in by_types.items()]
-    return Dumped(graph.model, arrays, label, matches, frozenset(last)), unfit | other_kind, notes
+    return Dumped(graph.model, arrays, label, matches, last), unfit | other_kind, notes
 
 
 def _few(names: Sequence[str], count: int, label: str) -> str:

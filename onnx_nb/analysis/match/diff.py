@@ -488,12 +488,8 @@ class _Pairs:
 
     def _matched_values(self, *, weights: bool) -> list[tuple[int, int]]:
         """Return the matched values that are weights in both models, or in neither."""
-        are_weights = [(graph.value_kind == INITIALIZER).tolist() for graph in self.graphs]
-        return [
-            (v, w)
-            for v, w in enumerate(self.value_there)
-            if w >= 0 and are_weights[0][v] == weights == are_weights[1][w]
-        ]
+        first, second = ((graph.value_kind == INITIALIZER).tolist() for graph in self.graphs)
+        return [(v, w) for v, w in enumerate(self.value_there) if w >= 0 and first[v] == weights == second[w]]
 
     def types(self) -> Iterator[Difference]:
         """Yield computed tensors whose types are known in both models and differ."""

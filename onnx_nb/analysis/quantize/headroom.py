@@ -75,10 +75,8 @@ class Headroom(Table, Displayed):
 
     def _still(self) -> Still:
         rows = self.layers()
-        texts = [
-            (row["layer"], row["name"], row["op_type"], number_text(row["largest"], 4), number_text(row["share"], 3))
-            for row in rows
-        ]
+        names = operator.itemgetter("layer", "name", "op_type")
+        texts = [(*names(row), number_text(row["largest"], 4), number_text(row["share"], 3)) for row in rows]
         heads, alarms = ("Layer", "Value", "Op", "Largest", "÷ 65,504"), [row["overflows"] > 0 for row in rows]
         step = "`onnx_nb.edit(model).to_float16(feeds=feeds)` converts, and keeps in float32 what overflows."
         table = StillTable(heads, texts, "layer", 3, "", alarms)

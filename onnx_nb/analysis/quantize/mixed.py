@@ -340,7 +340,6 @@ def _replace(graph: Any, by_output: Mapping[str, list[NodeProto]]) -> None:
 
 
 def _remove_unused(proto: ModelProto) -> None:
-    """Remove nodes that no output needs, and weights that no node reads."""
     graph = proto.graph
     names = {value.name for value in graph.output}
     left: list[NodeProto] = []

@@ -22,20 +22,8 @@ from onnx_nb.analysis.graph.dataflow import depths, followers, lines, strongly_c
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.model.model import cached
-from onnx_nb.analysis.scopes.structure import (
-    CHILDREN_LIMIT,
-    FEW,
-    FLAT_LIMIT,
-    MIN_PREPARED,
-    MIN_REPEATS,
-    Part,
-    Row,
-    Siblings,
-    gathered,
-    levels,
-    named_scopes,
-    tidy,
-)
+from onnx_nb.analysis.scopes import structure
+from onnx_nb.analysis.scopes.structure import CHILDREN_LIMIT, MIN_REPEATS, Part, Row, Siblings
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints, Longs
@@ -234,7 +222,7 @@ class Tree(_ScopeColumns):
     @classmethod
     def of(cls, part: Part) -> tuple[Tree, str]:
         """Form scopes from the first source that has a useful tree; return the tree and the name of the source."""
-        for source, paths, classes in named_scopes(part) if part.count >= MIN_REPEATS else ():
+        for source, paths, classes in structure.named_scopes(part) if part.count >= MIN_REPEATS else ():
             tree = cls(part.count)
             tree._plant(paths, classes)
             tree._prune()
@@ -245,7 +233,7 @@ class Tree(_ScopeColumns):
                 continue
             if tree._wrap_repeats(siblings):
                 tree._prune()
-            if np.count_nonzero(tree.of_item == 0) >= MIN_PREPARED:
+            if np.count_nonzero(tree.of_item == 0) >= structure.MIN_PREPARED:
                 # operators that only prepare shapes and masks hide the modules between them
                 for number, codes in enumerate(Siblings(tree, part).prepared(), 1):
                     name = PREPARED if number == 1 else f"{PREPARED} ({number})"
@@ -253,7 +241,7 @@ class Tree(_ScopeColumns):
             tree._limit(part, CHILDREN_LIMIT, tree._fold_branches(part))
             return tree, source
         tree = cls(part.count)
-        tree._limit(part, FLAT_LIMIT, tree._fold_branches(part))
+        tree._limit(part, structure.FLAT_LIMIT, tree._fold_branches(part))
         return tree, "structure"
 
     def alive(self) -> Longs:
@@ -270,12 +258,12 @@ class Tree(_ScopeColumns):
         return upward(np.minimum, first, np.asarray(self.parent))
 
     def _plant(self, paths: list[str], classes: Mapping[str, str]) -> None:
-        sources, paths = paths, gathered(paths)
+        sources, paths = paths, structure.gathered(paths)
         for item, (before, after) in enumerate(zip(sources, paths, strict=True)):
             above, _, name = before.rpartition("/")
             if name and after == above:
                 self.module_of_item[item] = name
-        neat = {path: tidy(path) for path in dict.fromkeys(paths)}
+        neat = {path: structure.tidy(path) for path in dict.fromkeys(paths)}
         scopes_by_path = {"": 0}
 
         def scope_of(path: str) -> int:
@@ -351,12 +339,12 @@ class Tree(_ScopeColumns):
         """Split a scope of a cycle where the flow leaves and reenters it, or else all; return the number of passes."""
         member = {scope: siblings.items_in(scope) for scope in scopes}
         for passes, scope in enumerate(sorted(scopes, key=lambda scope: len(member[scope])), 1):
-            level = levels(part, inside, {scope: member[scope]})
+            level = structure.levels(part, inside, {scope: member[scope]})
             if self._divide(scope, member[scope].tolist(), level):
                 return passes
             if passes * len(inside) > 1_000_000:  # seconds
                 break
-        level = levels(part, inside, member)
+        level = structure.levels(part, inside, member)
         for scope in scopes:
             self._divide(scope, member[scope].tolist(), level)
         return len(scopes) + 1
@@ -408,7 +396,7 @@ class Tree(_ScopeColumns):
     def _fold_branches(self, part: Part) -> Siblings | None:
         """Put equal branches into SIBLINGS; return the edges between siblings if computed and still valid."""
         parent = np.asarray(self.parent)
-        if np.bincount(np.concatenate([self.of_item, parent[parent >= 0]])).max(initial=0) <= FEW:
+        if np.bincount(np.concatenate([self.of_item, parent[parent >= 0]])).max(initial=0) <= structure.FEW:
             return None
         siblings = Siblings(self, part)
         families = siblings.families()
@@ -502,27 +490,24 @@ class Tree(_ScopeColumns):
 
     def _chunk(self, scope: int, codes: list[int]) -> None:
         """Divide a row of more than `CHILDREN_LIMIT` into scopes of neighbors, in levels of about equal width."""
-        waiting = [(scope, codes)]
-        while waiting:
-            scope, codes = waiting.pop()
-            if len(codes) <= CHILDREN_LIMIT:
-                continue
-            levels = next(number for number in itertools.count(2) if CHILDREN_LIMIT**number >= len(codes))
-            width = int(np.ceil(len(codes) ** (1 / levels)))
-            width = next((round_ for round_ in (10, 16, 20, 25, 32, 50) if width <= round_ <= CHILDREN_LIMIT), width)
-            size = width ** (levels - 1)
-            parts = [codes[at : at + size] for at in range(0, len(codes), size)]
-            for number, inside in enumerate(parts, 1):
-                if len(inside) == 1:
-                    break  # a single last one is not moved
-                name = self._range_name(inside) if self.kind[scope] in (*ROWS, GATHERED) else ""
-                place = (number - 1) * size
-                span = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
-                name = name or span or f"part {number} of {len(parts)}"
-                repeat = len(inside) if self.repeat[scope] > 1 else 1
-                inner = self.add(scope, name, self.cls[scope], kind=GATHERED, repeat=repeat)
-                self._move(inside, inner)
-                waiting.append((inner, inside))
+        if len(codes) <= CHILDREN_LIMIT:
+            return
+        levels = next(number for number in itertools.count(2) if CHILDREN_LIMIT**number >= len(codes))
+        width = int(np.ceil(len(codes) ** (1 / levels)))
+        width = next((round_ for round_ in (10, 16, 20, 25, 32, 50) if width <= round_ <= CHILDREN_LIMIT), width)
+        size = width ** (levels - 1)
+        parts = [codes[at : at + size] for at in range(0, len(codes), size)]
+        for number, inside in enumerate(parts, 1):
+            if len(inside) == 1:
+                break  # a single last one is not moved
+            name = self._range_name(inside) if self.kind[scope] in (*ROWS, GATHERED) else ""
+            place = (number - 1) * size
+            span = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
+            name = name or span or f"part {number} of {len(parts)}"
+            repeat = len(inside) if self.repeat[scope] > 1 else 1
+            inner = self.add(scope, name, self.cls[scope], kind=GATHERED, repeat=repeat)
+            self._move(inside, inner)
+            self._chunk(inner, inside)
 
     def _range_name(self, codes: Sequence[int]) -> str:
         """Return a name for a row from its ends: "layers.0" and "layers.31" become "layers 0–31"."""
