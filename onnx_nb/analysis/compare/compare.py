@@ -423,8 +423,7 @@ def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Opt
 
 def values(graph: Graph) -> dict[str, int]:
     """Return the values of the main graph by name, in order of execution, without weights and constants."""
-    is_weight = np.isin(graph.value_kind, (INITIALIZER, DANGLING))
-    indices = np.flatnonzero((graph.value_subgraph == 0) & ~is_weight)
+    indices = np.flatnonzero((graph.value_subgraph == 0) & ~np.isin(graph.value_kind, (INITIALIZER, DANGLING)))
     order = np.append(graph.rank, -1)[graph.producer[indices]]  # the last one is for values that no node makes
     names = graph.value_names
     every = indices[np.argsort(order, kind="stable")].tolist()

@@ -317,8 +317,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
     def ranked(self, by: str = "") -> list[Point]:
         """Return the points that have such errors, the worst first; ``by`` is that of `scores`."""
         scores = self.scores(by)
-        order = np.argsort(-scores, kind="stable")
-        return [self.points[place] for place in order if not math.isnan(scores[place])]
+        return [self.points[place] for place in np.argsort(-scores, kind="stable") if not math.isnan(scores[place])]
 
     def scores(self, by: str = "") -> Floats:
         """Return a number for each point, larger for worse points; NaN where it is not known.

@@ -54,8 +54,7 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
             bits += [_HALVES[dtype] for value in ends if (dtype := graph.type_of(value).dtype) in _HALVES]
         elif form:
             read = [names[value] for value in graph.node_inputs(node).tolist() if value >= 0]
-            of_weights = [_BITS[kind] for name in read if name in infos and (kind := infos[name].dtype) in _BITS]
-            bits += of_weights or [8]
+            bits += [_BITS[kind] for name in read if name in infos and (kind := infos[name].dtype) in _BITS] or [8]
     return 2.0 ** -min(bits) if bits else 0.0
 
 
@@ -275,8 +274,7 @@ def input_powers(graph: Graph, arrays: Mapping[int, Callable[[], NDArray[Any]]])
     """Return the mean square of each channel of the inputs of products with a weight, by node, from `activations`."""
     powers = {}
     for node in range(graph.main_count) if quantizes(graph) else ():
-        row = facts(graph.op_type(node))
-        if not {row.like, graph.op_type(node)} & {"Conv", "MatMul", "Gemm", "MatMulNBits"}:
+        if not {facts(graph.op_type(node)).like, graph.op_type(node)} & {"Conv", "MatMul", "Gemm", "MatMulNBits"}:
             continue
         value = input_of(graph, node, 0)
         while value >= 0 and value not in arrays:
@@ -478,8 +476,7 @@ def weight_quantizer(
     """Return the quantizer of a weight that a node reads, against the reference's; ``powers`` are of `input_powers`."""
     if operand.steps is None or operand.integers is None:
         return None
-    is_conv = "Conv" in graph.op_type(node)
-    axis = 0 if is_conv or (right.ndim < 3 and attribute(graph.nodes[node], "transB", 0)) else -1
+    axis = 0 if "Conv" in graph.op_type(node) or (right.ndim < 3 and attribute(graph.nodes[node], "transB", 0)) else -1
     parts = right, operand.array, operand.integers, np.abs(operand.steps)
     values, back, integers, steps = (sampled(rows_of(array, axis), "weight") for array in parts)
     real = values.astype(np.float64)

@@ -328,8 +328,6 @@ def _run_at_once(graph: Graph, inputs: Mapping[str, Any], values: Collection[int
 
 
 class _SideSink(Sink):
-    """Passes on the values of one side's windows."""
-
     def __init__(self, graph: Graph, original: Mapping[int, int], at: int, taker: Taker) -> None:
         self._graph, self._original, self._at, self._taker = graph, original, at, taker
 

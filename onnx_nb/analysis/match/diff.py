@@ -357,8 +357,6 @@ def diff(
 
 
 class _Pairs:
-    """Compares matched nodes and values."""
-
     def __init__(self, reference: Graph, candidate: Graph, matching: Matching, *, read: bool) -> None:
         self.graphs = reference, candidate
         self.read = read

@@ -56,7 +56,6 @@ def attributes_of(graph: Graph, node: int) -> Attributes:
 
 @functools.cache
 def _default_attributes(op: str, domain: str, opset: int) -> Attributes:
-    """Return the attributes of an operator that have a default value."""
     schema = operators.schema(op, domain, opset)
     defaults = [attribute.default_value for attribute in schema.attributes.values()] if schema is not None else []
     return _attributes((proto for proto in defaults if proto.type != onnx.AttributeProto.UNDEFINED), {})
@@ -316,13 +315,13 @@ def lists(ptr: Ints, values: Ints) -> list[list[int]]:
     return [flat[start:stop] for start, stop in itertools.pairwise(ptr.tolist())]
 
 
+Left = tuple[list[int], list[int]]
+"""Unmatched nodes of reference and candidate, in topological order."""
 Ends = tuple[Mapping[int, int], Mapping[int, int]]
 """For each graph: the outputs of the subgraph, with equal numbers for those that match."""
 
 
-def equal_names(
-    sides: tuple[GraphLists, GraphLists], left: tuple[list[int], list[int]]
-) -> Iterator[tuple[str, int, int]]:
+def equal_names(sides: tuple[GraphLists, GraphLists], left: Left) -> Iterator[tuple[str, int, int]]:
     """Yield nodes of one operator with a common name, or with outputs of a common name, that no other node has."""
     a, b = sides
     for names, others in ((a.names, b.names), (a.output_names, b.output_names)):
@@ -343,7 +342,7 @@ def unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def trusted_pairs(
-    sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: tuple[list[int], list[int]], ends: Ends
+    sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: Left, ends: Ends
 ) -> dict[int, int]:
     """Return pairs of nodes with the same name and operator, unless more neighbors contradict than confirm them."""
     a, b = sides

@@ -23,7 +23,7 @@ from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.match.graph_lists import GraphLists, Numbers, equal_names, trusted_pairs, unique
+from onnx_nb.analysis.match.graph_lists import GraphLists, Left, Numbers, equal_names, trusted_pairs, unique
 from onnx_nb.analysis.model.protofields import Ints
 
 HOW: Final = ("", "mapping", "name", "weights", "structure", "neighbors", "order", "place")
@@ -40,8 +40,6 @@ FUSION_NODES: Final = 8
 """Maximum number of nodes that a single node of the other model replaces."""
 
 Link = tuple[int, int]
-_Left = tuple[list[int], list[int]]
-"""Unmatched nodes of reference and candidate, in topological order."""
 _SERIAL_NAME: Final = re.compile(r"[A-Za-z]*(?:_[A-Za-z]+)*_?\d+")
 """Names that an exporter numbers."""
 
@@ -209,7 +207,7 @@ class _Matcher:
                 pairs += zip(rest, other, strict=True)
         return pairs
 
-    def _left(self) -> _Left:
+    def _left(self) -> Left:
         nodes = []
         for side, subgraph in zip(self.sides, self._subgraphs, strict=True):
             order = side.graph.order if subgraph == 0 else side.graph.subgraph_order(subgraph)
@@ -218,7 +216,7 @@ class _Matcher:
 
     # --- passes over the unmatched nodes; each returns whether it matched any ---
 
-    def _by_rest_of_names(self, left: _Left) -> bool:
+    def _by_rest_of_names(self, left: Left) -> bool:
         """Match nodes with the same name and operator that were not trusted at first."""
         names = equal_names(self.sides, left)
         return self._pair_all(((n, m) for name, n, m in names if self._is_reliable(name, n, m)), NAME)
@@ -239,7 +237,7 @@ class _Matcher:
         ends = {self._ends[0].get(v, -1) for v in a.outputs[n]} & {self._ends[1].get(w, -1) for w in b.outputs[m]}
         return bool(ends - {-1})
 
-    def _by_weights(self, left: _Left) -> bool:
+    def _by_weights(self, left: Left) -> bool:
         """Match the only nodes of an operator that read a weight with the same bytes, or the same descriptive name."""
         has_new = False
         for key in (_distinctive_bytes, _descriptive_name):
@@ -250,7 +248,7 @@ class _Matcher:
             has_new |= self._pair_all(((n, m) for (n, _), (m, _) in _equal_keys(*keys, single=True)), WEIGHTS)
         return has_new
 
-    def _by_structure(self, left: _Left) -> bool:
+    def _by_structure(self, left: Left) -> bool:
         """Match nodes with the same ancestors and descendants; then those with the same ancestors or descendants."""
         up, down = self._ancestor_classes(left), self._descendant_classes(left)
         both = [{n: (x, down[side][n]) for n, x in up[side].items()} for side in (0, 1)]
@@ -275,7 +273,7 @@ class _Matcher:
             has_new |= self._pair_all(zip(ones, others, strict=False), how)
         return has_new
 
-    def _ancestor_classes(self, left: _Left) -> list[dict[int, int]]:
+    def _ancestor_classes(self, left: Left) -> list[dict[int, int]]:
         """Return for each node a number for its operator and all its ancestors, equal in both graphs."""
         number: Numbers = defaultdict(itertools.count().__next__)
         tables = []
@@ -299,7 +297,7 @@ class _Matcher:
             tables.append(classes)
         return tables
 
-    def _descendant_classes(self, left: _Left) -> list[dict[int, int]]:
+    def _descendant_classes(self, left: Left) -> list[dict[int, int]]:
         """Return for each node a number for its operator, the types of its weights and all its descendants."""
         number: Numbers = defaultdict(itertools.count().__next__)
         tables = []
@@ -325,7 +323,7 @@ class _Matcher:
             tables.append({node: classes[node] for node in left[at]})
         return tables
 
-    def _by_neighbors(self, left: _Left) -> bool:
+    def _by_neighbors(self, left: Left) -> bool:
         """Match nodes of one operator that are each other's best match by their matched neighbors."""
         free = (n for order in (left[0], left[0][::-1]) for n in order if self.sides[0].node[n] < 0)
         nearest = ((n, self._best(0, n)) for n in free)
@@ -369,7 +367,7 @@ class _Matcher:
                 votes.update({other.producer[w] for w, there in ends[1 - at].items() if there == ends[at][value]})
         return votes
 
-    def _by_order(self, left: _Left) -> bool:
+    def _by_order(self, left: Left) -> bool:
         """Match nodes with equal surroundings, in topological order."""
         keys = [{node: side.surroundings(node) for node in nodes} for side, nodes in zip(self.sides, left, strict=True)]
         if any(self._pair_classes(keys, ORDER, single=single) for single in (True, False)):
@@ -382,7 +380,7 @@ class _Matcher:
         steps = ((left[0][a + step], left[1][b + step]) for a, b, size in blocks for step in range(size))
         return self._pair_all(steps, ORDER)
 
-    def _by_place(self, left: _Left) -> bool:
+    def _by_place(self, left: Left) -> bool:
         """Match nodes of different operators between the same tensors."""
         a, b = self.sides
         keys = [{n: self._matched_inputs(at, n) for n in left[at]} for at in (0, 1)]

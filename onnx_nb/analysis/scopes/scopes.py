@@ -152,8 +152,6 @@ class _ScopeColumns:
 
 
 class _AllScopes(_ScopeColumns):
-    """The scopes of all subgraphs."""
-
     def __init__(self, nodes: int) -> None:
         super().__init__()
         self.node_scope = np.zeros(nodes, np.int32)
@@ -414,16 +412,14 @@ class Tree(_ScopeColumns):
             self._roof(scope, members, name=name, kind=SIBLINGS)
         return None if families else siblings
 
-    def _roof(
-        self, scope: int, run: list[int], between: Sequence[int] = (), *, name: str = "", kind: int = REPEAT
-    ) -> int:
+    def _roof(self, scope: int, run: list[int], more: Sequence[int] = (), *, name: str = "", kind: int = REPEAT) -> int:
         classes = {self.cls[code] if code >= 0 else "" for code in run}
         name = name or self._range_name(run)
         above = self.path[run[0]].rpartition("/")[0] if run[0] >= 0 else self.path[scope]
         path = f"{above}/{name}" if above else name
         cls = classes.pop() if len(classes) == 1 else ""
         roof = self.add(scope, _with_stem(name, path), cls, kind=kind, path=path, repeat=len(run))
-        self._move([*run, *between], roof)
+        self._move([*run, *more], roof)
         return roof
 
     def _move(self, codes: Iterable[int], scope: int) -> None:
@@ -458,25 +454,21 @@ class Tree(_ScopeColumns):
 
     def _structure(self, part: Part, scope: int, row: Row) -> None:
         """Cut a long row where only one tensor is alive, and put runs of equal pieces into a REPEAT."""
-        waiting = [(scope, row)]
-        while waiting:
-            scope, row = waiting.pop()
-            top: list[int] = []
-            number = 0
-            for start, stop, unit in row.pieces():
-                if not unit:
-                    top.extend(row.codes[start:stop].tolist())
-                    continue
-                blocks = []
-                for at in range(start, stop, unit):
-                    number += 1
-                    blocks.append(self._block(part, scope, row.codes[at : at + unit].tolist(), f"block {number}"))
-                    if unit > CHILDREN_LIMIT:
-                        waiting.append((blocks[-1], row.part(at, at + unit)))
-                top.append(self._roof(scope, blocks) if len(blocks) > 1 else blocks[0])
-                if len(blocks) > CHILDREN_LIMIT:
-                    self._chunk(top[-1], blocks)
-            self._chunk(scope, top)
+        top: list[int] = []
+        number = itertools.count(1)
+        for start, stop, unit in row.pieces():
+            if not unit:
+                top.extend(row.codes[start:stop].tolist())
+                continue
+            blocks = []
+            for at in range(start, stop, unit):
+                codes = row.codes[at : at + unit].tolist()
+                blocks.append(self._block(part, scope, codes, f"block {next(number)}"))
+                if unit > CHILDREN_LIMIT:  # at most half of the row
+                    self._structure(part, blocks[-1], row.part(at, at + unit))
+            top.append(self._roof(scope, blocks) if len(blocks) > 1 else blocks[0])
+            self._chunk(top[-1], blocks)
+        self._chunk(scope, top)
 
     def _block(self, part: Part, scope: int, codes: list[int], name: str) -> int:
         names = [name for code in codes if code < 0 for name in part.constants[-1 - code]]
