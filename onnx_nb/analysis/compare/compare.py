@@ -27,7 +27,7 @@ from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, 
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.operands import input_of
-from onnx_nb.analysis.compare.quantization import DEQUANTIZED, precision_of, quantizes, unrounded
+from onnx_nb.analysis.compare.quantization import DEQUANTIZED, QUANTIZED, precision_of, quantizes, unrounded
 from onnx_nb.analysis.compare.sides import Dump, Dumped, Feed, Recorded, Running, dumped, is_dump
 from onnx_nb.analysis.compare.thresholds import MATCH_DISTANCE, PREFERENCE_FACTOR
 from onnx_nb.analysis.errors import AlignmentError, FeedError
@@ -50,9 +50,6 @@ from onnx_nb.analysis.submodel.assembly import with_constants
 
 _Side = Running | Recorded
 _ROLES: Final[tuple[Literal["reference", "candidate"], ...]] = ("reference", "candidate")
-
-QUANTIZED: Final = "_quantized"
-"""Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
 
 _WEAK: Final = ("", "order", "place")
 """Kinds of node matches that are ambiguous, and not used for values."""
