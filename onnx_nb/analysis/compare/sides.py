@@ -252,11 +252,9 @@ def _plain(name: str) -> str:
 
 
 def _read(source: Dump) -> tuple[list[Arrays], str]:
-    """Return the arrays of each feed, and a label for them."""
     feeds: list[Arrays]
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        feeds, label = [_from_path(path)], path.name
+        feeds, label = [_from_path(Path(source))], Path(source).name
     else:
         feeds, label = [source] if isinstance(source, Mapping) else list(source), "the dump"
     for arrays in feeds:

@@ -462,11 +462,8 @@ OPERATION = 6
 
 def named_scopes(part: Part) -> Iterator[tuple[str, list[str], dict[str, str]]]:
     """Yield each source in a file: metadata, names or weights; the path of each item; the class of each path."""
-    for source, read, share in (
-        ("metadata", _metadata, 0.5),
-        ("names", _node_names, 0.5),
-        ("weights", _weight_names, 0.1),
-    ):
+    sources = ("metadata", _metadata, 0.5), ("names", _node_names, 0.5), ("weights", _weight_names, 0.1)
+    for source, read, share in sources:
         classes: dict[str, str] = {}
         paths = read(part, classes)
         spread = None if paths is None else _spread(part, paths, share, follow=source == "weights")
