@@ -442,8 +442,7 @@ def _options(
                 matches.append(Option(value, after, "fused"))
         if _operator(graph, value) in names_where("clips"):
             read = input_of(graph, int(graph.producer[value]), 0)
-            base = graph.value_names[read] if read >= 0 else ""
-            others = _named(base, value, sources, targets, candidate)
+            others = _named(graph.value_names[read] if read >= 0 else "", value, sources, targets, candidate)
             matches += [option._replace(how="fused") for option in others if option.how != "name" or not matches]
         pairs += matches
     return pairs

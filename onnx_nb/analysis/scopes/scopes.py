@@ -337,8 +337,7 @@ class Tree(_ScopeColumns):
         """Split a scope of a cycle where the flow leaves and reenters it, or else all; return the number of passes."""
         member = {scope: siblings.items_in(scope) for scope in scopes}
         for passes, scope in enumerate(sorted(scopes, key=lambda scope: len(member[scope])), 1):
-            level = structure.levels(part, inside, {scope: member[scope]})
-            if self._divide(scope, member[scope].tolist(), level):
+            if self._divide(scope, member[scope].tolist(), structure.levels(part, inside, {scope: member[scope]})):
                 return passes
             if passes * len(inside) > 1_000_000:  # seconds
                 break
@@ -475,8 +474,7 @@ class Tree(_ScopeColumns):
         stem = os.path.commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071 (by character)
         is_specific = len(stem) > len(part.common_constant) and not stem.startswith("onnx::")
         stem = re.sub(r"[^./_]*$", "", stem).strip("./_").rpartition("/")[2]
-        name = stem if is_specific and stem else name
-        inner = self.add(scope, name)
+        inner = self.add(scope, stem if is_specific and stem else name)
         self._move(codes, inner)
         return inner
 

@@ -474,8 +474,7 @@ def named_scopes(part: Part) -> Iterator[tuple[str, list[str], dict[str, str]]]:
 def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
     """Read the nested scopes and their classes from ``metadata_props`` of torch's exporter."""
     graph = part.graph
-    sample = part.items[:: max(1, part.count // 64)].tolist()
-    if not any(graph.node(i).metadata_props for i in sample):
+    if not any(graph.node(i).metadata_props for i in part.items[:: max(1, part.count // 64)].tolist()):
         return None
     paths: dict[tuple[str, str], tuple[str, str] | None] = {}
     places: list[tuple[str, str] | None] = []
