@@ -125,17 +125,17 @@ class Point:
         size = self.error_size("isolated")
         if not self.quantizers or size is None or not size.error_norm or size.mismatches:
             return {}
-        own, others = np.zeros(4), np.zeros(4)
+        costs, parts = np.zeros(4), np.zeros(4)
         for q in self.quantizers:
             if q.role == "weight":
-                others[0] += q.relative**2
+                parts[0] += q.relative**2
             elif q.name in (self.name, self.reference, self.candidate.removesuffix(DEQUANTIZED)) and q.count:
-                own[1:3] += np.asarray([q.rounding + q.wrong, q.clipping]) * (size.count / q.count)
+                costs[1:3] += np.asarray([q.rounding + q.wrong, q.clipping]) * (size.count / q.count)
             elif q.signal:
-                others[1:3] += np.asarray([q.rounding, q.clipping]) / q.signal
-        others[3] = not others.any()
-        whole = max(size.error_norm * size.error_norm, own.sum())
-        shares = (own + (whole - own.sum()) * others / others.sum()) / whole
+                parts[1:3] += np.asarray([q.rounding, q.clipping]) / q.signal
+        parts[3] = not parts.any()
+        whole = max(size.error_norm * size.error_norm, costs.sum())
+        shares = (costs + (whole - costs.sum()) * parts / parts.sum()) / whole
         return dict(zip(("weights", "rounding", "clipping", "other"), shares.tolist(), strict=True))
 
     def __repr__(self) -> str:
@@ -392,9 +392,9 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         errors = np.nan_to_num(sizes, posinf=np.inf)
         squares = np.square(np.where(np.isinf(errors).any(), np.isinf(errors), errors))
         moves = [0 in facts(point.op_type).moves for point in self.points]
-        known = (place for place, point in enumerate(self.points) if point.scope and not math.isnan(sizes[place]))
+        members = (place for place, point in enumerate(self.points) if point.scope and not math.isnan(sizes[place]))
         rows: list[dict[str, Any]] = []
-        for layer, places in followers((self.points[place].scope, place) for place in known).items():
+        for layer, places in followers((self.points[place].scope, place) for place in members).items():
             makers = [place for place in places if not moves[place]]
             square = max(float(squares[makers].sum()), float(squares[places].max()))
             worst = self.points[max(makers or places, key=errors.__getitem__)]
