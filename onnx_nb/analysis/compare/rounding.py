@@ -268,13 +268,13 @@ def smoothing_of(
     rows, errors = rows[::step], (np.moveaxis(operand.array, output_axis, 0) - rows)[::step]
     norms = np.sqrt(powers / powers.max() + np.finfo(np.float32).eps)
     norms = norms.reshape([-1 if at == inputs else 1 for at in range(rows.ndim)])
-    tries = [_fitted(rows * scale, operand, is_symmetric=is_symmetric) / scale for scale in (norms**0.5, norms)]
+    tries = [_fit_errors(rows * scale, operand, is_symmetric=is_symmetric) / scale for scale in (norms**0.5, norms)]
     best = min(float(np.square(norms * rounding).sum()) for rounding in tries)
     gain = float(np.sqrt(np.square(errors * norms).sum() / best)) if best else 1.0
     return gain, tuple(np.flatnonzero(powers > least).tolist())
 
 
-def _fitted(rows: Floats, operand: Operand, *, is_symmetric: bool) -> Floats:
+def _fit_errors(rows: Floats, operand: Operand, *, is_symmetric: bool) -> Floats:
     """Return the errors of rows with scales that fit, of the granularity of an operand."""
     flat = rows.reshape(1 if operand.granularity == "tensor" else len(rows), -1)
     is_block = operand.granularity.startswith("block")
