@@ -376,10 +376,10 @@ def _ends_behind(graph: Graph, node: int) -> tuple[float, float]:
         for reader in graph.consumers(value).tolist() if graph.op_type(back) == "DequantizeLinear" else ():
             if graph.op_type(reader) not in names_where("clips") or value in outputs:
                 return -math.inf, math.inf
-            given = attributes(graph.nodes[reader])
+            options = attributes(graph.nodes[reader])
             least, most = (constant_of(graph, reader, place) for place in (1, 2))
-            low = 0.0 if graph.op_type(reader) == "Relu" else given.get("min", -math.inf) if least is None else least
-            high = given.get("max", math.inf) if most is None else most
+            low = 0.0 if graph.op_type(reader) == "Relu" else options.get("min", -math.inf) if least is None else least
+            high = options.get("max", math.inf) if most is None else most
             ends.append((float(low), float(high)))
     return min((low for low, _ in ends), default=-math.inf), max((high for _, high in ends), default=math.inf)
 

@@ -366,8 +366,8 @@ class ExclusionSearch:
             several = 1 if math.isinf(bound) else max(_TRIALS, _FIRST_TRIALS // (1 + len(exclusion)))
             likely = moves[:several]
             if by_node:  # what was measured is right also where errors do not add up
-                measured = sorted(moves, key=lambda move: -gains.get(move[0], 0.0))
-                likely = moves if step < _FULL_ROUNDS else [*likely, *measured[:several]]
+                by_gain = sorted(moves, key=lambda move: -gains.get(move[0], 0.0))
+                likely = moves if step < _FULL_ROUNDS else [*likely, *by_gain[:several]]
             for name, nodes in dict.fromkeys(likely):
                 report(len(exclusion) / len(every), f"{quoted(name)} tried in float")
                 score = self._runs.outcome(exclusion | nodes).score

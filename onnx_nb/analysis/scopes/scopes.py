@@ -183,11 +183,11 @@ class _AllScopes(_ScopeColumns):
                 a, b = (parent[a], b) if depth[a] >= depth[b] else (a, parent[b])
             return a
 
-        hidden = np.flatnonzero(graph.folded).tolist()
-        outputs = [(node, value) for node in hidden for value in graph.results(node)]
+        nodes = np.flatnonzero(graph.folded).tolist()
+        outputs = [(node, value) for node in nodes for value in graph.results(node)]
         readers = followers((node, reader) for node, value in outputs for reader in graph.consumers(value).tolist())
         # readers come before what they read
-        for node in itertools.chain.from_iterable(strongly_connected(hidden, readers)):
+        for node in itertools.chain.from_iterable(strongly_connected(nodes, readers)):
             if node in readers:
                 node_scope[node] = functools.reduce(common, {int(node_scope[reader]) for reader in readers[node]})
 
