@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from onnx_nb.analysis.compare.rankings import points_table
 from onnx_nb.analysis.formatting import bytes_text, count_text, printable, scaled_text, shape_text, shortened
-from onnx_nb.analysis.results import StillTable
+from onnx_nb.analysis.results import Still, StillTable
 from onnx_nb.cli.verbs import VERBS
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.cost.summary import Summary
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.results import Still
 
 Look = Literal["", "title", "good", "bad", "faint"]
 
@@ -177,6 +175,8 @@ def of_extract(values: Mapping[str, Any]) -> list[Block]:
 
 def of_compare(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Comparison`, and of the points that failed."""
+    from onnx_nb.analysis.compare.comparison import points_table
+
     blocks = _of_result("c", values)
     if (misses := values.get("failed")) is not None:
         text = f"{count_text(len(misses), 'point')} of {len(values['c']):,} failed" if misses else "No point failed"

@@ -200,7 +200,6 @@ class Pass:
     def _add_finite(
         self, reference: NDArray[Any], candidate: NDArray[Any], delta: NDArray[Any], absolute: Floats, largest: float
     ) -> None:
-        """Add pairs of finite numbers, their differences, and the size of the differences."""
         size = absolute.size
         low, high = _range(reference)
         peak = max(abs(low), abs(high))
@@ -284,8 +283,7 @@ def _blocks(shape: Sequence[int], axis: int) -> Iterator[tuple[int, tuple[int, i
     for row, channel in itertools.product(range(outer), range(0, channels, step)):
         count = min(step, channels - channel)
         for begin in range(0, inner, min(inner, _BLOCK)):
-            start = (row * channels + channel) * inner + begin
-            yield start, (1, count, min(_BLOCK, inner - begin)), channel
+            yield (row * channels + channel) * inner + begin, (1, count, min(_BLOCK, inner - begin)), channel
 
 
 def _channel_axis(shape: Sequence[int]) -> int:
@@ -295,7 +293,6 @@ def _channel_axis(shape: Sequence[int]) -> int:
 
 
 def _range(values: NDArray[Any]) -> tuple[float, float]:
-    """Return the smallest and the largest number, or magnitude if they are complex."""
     values = np.abs(values) if values.dtype.kind == "c" else values
     return np.minimum.reduce(values).item(), np.maximum.reduce(values).item()
 

@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare import thresholds
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
-from onnx_nb.analysis.compare.dumps import Dump, Dumped, dumped, is_dump
 from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.operands import input_of
-from onnx_nb.analysis.compare.quantization import DEQUANTIZED, precision_of, quantizes, unrounded
-from onnx_nb.analysis.compare.sides import Feed, Recorded, Running
+from onnx_nb.analysis.compare.quantization import DEQUANTIZED, QUANTIZED, precision_of, quantizes, unrounded
+from onnx_nb.analysis.compare.sides import Dump, Dumped, Feed, Recorded, Running, dumped, is_dump
 from onnx_nb.analysis.compare.thresholds import MATCH_DISTANCE, PREFERENCE_FACTOR
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
@@ -50,9 +49,7 @@ from onnx_nb.analysis.scopes.scopes import layer_of
 from onnx_nb.analysis.submodel.assembly import with_constants
 
 _Side = Running | Recorded
-
-QUANTIZED: Final = "_quantized"
-"""Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
+_ROLES: Final[tuple[Literal["reference", "candidate"], ...]] = ("reference", "candidate")
 
 _WEAK: Final = ("", "order", "place")
 """Kinds of node matches that are ambiguous, and not used for values."""
@@ -181,10 +178,9 @@ def _sides(
     sources: tuple[Any, Any], limit: int, providers: Sequence[str] | None, constants: Mapping[str, Any]
 ) -> tuple[tuple[_Side, _Side], tuple[Unmatched, ...], list[str]]:
     """Return both sides, the arrays of a dump that are not compared, and notes on the others."""
-    roles: tuple[Literal["reference", "candidate"], ...] = ("reference", "candidate")
     sides: list[_Side | None] = [None, None]
     names: set[str] = set()
-    for at, (role, one) in enumerate(zip(roles, sources, strict=True)):
+    for at, (role, one) in enumerate(zip(_ROLES, sources, strict=True)):
         try:
             if isinstance(one, Capture):
                 sides[at] = Recorded(one)
@@ -208,7 +204,7 @@ def _sides(
         raise AlignmentError(message, advice="Pass the model of one of them, with feeds=.")
     at = sides.index(None)
     dump, unfit, notes = dumped(other.graph, values(other.graph), sources[at])
-    unknown = tuple(Unmatched(name, roles[at], reason) for name, reason in unfit.items())
+    unknown = tuple(Unmatched(name, _ROLES[at], reason) for name, reason in unfit.items())
     return (first or dump, second or dump), unknown, notes
 
 
@@ -272,11 +268,8 @@ class ModelProposal(Proposal):
             selection = set(named(graphs[0], tensors, self.values[0], "tensors"))
             self.values[0] = [value for value in self.values[0] if value in selection]
         usable = set(self.values[0]), set(self.values[1])
-        proposals = [
-            option
-            for option in options(*graphs, differing.matching)
-            if option.reference in usable[0] and option.candidate in usable[1]
-        ]
+        every = options(*graphs, differing.matching)
+        proposals = [option for option in every if all(option.of(at) in usable[at] for at in (0, 1))]
         # a value and the same one rounded: a faulty quantizer must not make the first look right
         before = unrounded(graphs[1])
         rounds = {(option.reference, before.get(option.candidate)) for option in proposals}
@@ -301,12 +294,8 @@ class ModelProposal(Proposal):
         by_values = tuple(matched_by_values(self._graphs, samples, doubtful))
         if not by_values:
             return errors
-        claims = [{option.of(at) for option in by_values} for at in (0, 1)]
-        rest = {
-            option: error
-            for option, error in errors.items()
-            if option.reference not in claims[0] and option.candidate not in claims[1]
-        }
+        claims = {(at, option.of(at)) for option in by_values for at in (0, 1)}
+        rest = {o: error for o, error in errors.items() if claims.isdisjoint(((0, o.reference), (1, o.candidate)))}
         return rest | run(by_values).errors
 
     def weight(self, name: str) -> NDArray[Any] | None:
@@ -341,8 +330,7 @@ class ModelProposal(Proposal):
 def _dump_notes(
     sides: Sequence[_Side], errors: Mapping[Option, ErrorStats], leftovers: Sequence[Unmatched]
 ) -> Iterator[str]:
-    """Yield notes on the feeds and on the arrays of a dump that are not compared."""
-    for role, side in zip(("reference", "candidate"), sides, strict=True):
+    for role, side in zip(_ROLES, sides, strict=True):
         if not isinstance(side, Dumped):
             continue
         graph = sides[0].graph
@@ -367,13 +355,11 @@ def _dump_notes(
 
 
 def _operator(graph: Graph, value: int) -> str:
-    """Return the type of the operator that produces a value; empty if none does."""
     maker = int(graph.producer[value])
-    return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
+    return graph.op_type(maker) if maker >= 0 else ""
 
 
 def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: ModelProposal) -> Iterator[Unmatched]:
-    """Yield the values that only one side has, with the reason."""
     reasons: tuple[dict[int, str], dict[int, str]] = {}, {}
     for option, why in pairs.misfits.items():
         for at in (0, 1):
@@ -385,9 +371,7 @@ def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: ModelPr
             names = graphs[1].value_names[option.candidate], graphs[0].value_names[owner[option.candidate]]
             why = f"the candidate's {quoted(names[0])} is what {quoted(names[1])} is in the reference"
             reasons[0].setdefault(option.reference, why)
-    for at, graph in enumerate(graphs):
-        side: Literal["reference", "candidate"] = "candidate" if at else "reference"
-        other = "reference" if at else "candidate"
+    for at, (side, other, graph) in enumerate(zip(_ROLES, _ROLES[::-1], graphs, strict=True)):
         unknown = f"the {other} has no value of its name or structure, nor one with its values"
         for value in proposal.values[at]:
             if value not in matches[at]:
@@ -436,8 +420,7 @@ def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Opt
 
 def values(graph: Graph) -> dict[str, int]:
     """Return the values of the main graph by name, in order of execution, without weights and constants."""
-    is_weight = np.isin(graph.value_kind, (INITIALIZER, DANGLING))
-    indices = np.flatnonzero((graph.value_subgraph == 0) & ~is_weight)
+    indices = np.flatnonzero((graph.value_subgraph == 0) & ~np.isin(graph.value_kind, (INITIALIZER, DANGLING)))
     order = np.append(graph.rank, -1)[graph.producer[indices]]  # the last one is for values that no node makes
     names = graph.value_names
     every = indices[np.argsort(order, kind="stable")].tolist()
@@ -459,8 +442,7 @@ def _options(
                 matches.append(Option(value, after, "fused"))
         if _operator(graph, value) in names_where("clips"):
             read = input_of(graph, int(graph.producer[value]), 0)
-            base = graph.value_names[read] if read >= 0 else ""
-            others = _named(base, value, sources, targets, candidate)
+            others = _named(graph.value_names[read] if read >= 0 else "", value, sources, targets, candidate)
             matches += [option._replace(how="fused") for option in others if option.how != "name" or not matches]
         pairs += matches
     return pairs

@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeVar
 
@@ -21,16 +21,16 @@ from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.compare import thresholds
 from onnx_nb.analysis.compare.metrics import METRICS, Condition, ErrorSize, ErrorStats, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
-from onnx_nb.analysis.compare.rankings import layer_rows, layers_table, points_table
 from onnx_nb.analysis.compare.thresholds import MEDIAN_FLOOR, OUTLIER_FACTOR, ROUNDING_ULPS
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
-from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text
+from onnx_nb.analysis.formatting import closest_text, count_text, number_text, quoted, ratio_text
 from onnx_nb.analysis.graph.dataflow import followers
+from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.model import saved
 from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress
-from onnx_nb.analysis.results import Displayed, Still, Table
+from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
@@ -125,25 +125,18 @@ class Point:
         size = self.error_size("isolated")
         if not self.quantizers or size is None or not size.error_norm or size.mismatches:
             return {}
-        costs, inputs, weights = dict.fromkeys(("rounding", "clipping"), 0.0), [0.0, 0.0], 0.0
+        costs, parts = np.zeros(4), np.zeros(4)
         for q in self.quantizers:
             if q.role == "weight":
-                weights += q.relative**2
+                parts[0] += q.relative**2
             elif q.name in (self.name, self.reference, self.candidate.removesuffix(DEQUANTIZED)) and q.count:
-                ratio = size.count / q.count
-                costs["clipping"] += q.clipping * ratio
-                costs["rounding"] += (q.rounding + q.wrong) * ratio
+                costs[1:3] += np.asarray([q.rounding + q.wrong, q.clipping]) * (size.count / q.count)
             elif q.signal:
-                inputs = [inputs[0] + q.rounding / q.signal, inputs[1] + q.clipping / q.signal]
-        cost, whole = sum(costs.values()), max(size.error_norm * size.error_norm, sum(costs.values()))
-        rest, parts = whole - cost, weights + sum(inputs)
-        shares = {
-            "weights": rest * weights / parts if parts else 0.0,
-            "rounding": costs["rounding"] + (rest * inputs[0] / parts if parts else 0.0),
-            "clipping": costs["clipping"] + (rest * inputs[1] / parts if parts else 0.0),
-            "other": 0.0 if parts else rest,
-        }
-        return {name: share / whole for name, share in shares.items()}
+                parts[1:3] += np.asarray([q.rounding, q.clipping]) / q.signal
+        parts[3] = not parts.any()
+        whole = max(size.error_norm * size.error_norm, costs.sum())
+        shares = (costs + (whole - costs.sum()) * parts / parts.sum()) / whole
+        return dict(zip(("weights", "rounding", "clipping", "other"), shares.tolist(), strict=True))
 
     def __repr__(self) -> str:
         sizes = [(which, self.error_size(which)) for which in _WHICH]
@@ -324,8 +317,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
     def ranked(self, by: str = "") -> list[Point]:
         """Return the points that have such errors, the worst first; ``by`` is that of `scores`."""
         scores = self.scores(by)
-        order = np.argsort(-scores, kind="stable")
-        return [self.points[place] for place in order if not math.isnan(scores[place])]
+        return [self.points[place] for place in np.argsort(-scores, kind="stable") if not math.isnan(scores[place])]
 
     def scores(self, by: str = "") -> Floats:
         """Return a number for each point, larger for worse points; NaN where it is not known.
@@ -375,9 +367,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
                     ratios[place] = min(ratios[place], 1.0)
                 # its error may be small beside the values
                 if sizes[place] > 0 and (faulty := point.faulty) is not None:
-                    ratios[place] = max(
-                        ratios[place], OUTLIER_FACTOR * max(faulty.excess / thresholds.SCALE_EXCESS, 1.0)
-                    )
+                    excess = max(faulty.excess / thresholds.SCALE_EXCESS, 1.0)
+                    ratios[place] = max(ratios[place], OUTLIER_FACTOR * excess)
             return ratios
         if by not in METRICS:
             choices = ", ".join(["isolated", "cumulative", *METRICS])
@@ -397,15 +388,32 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         point. ``share`` is the layer's part of the sum of all squares of these norms: what a layer adds, not what
         reaches the outputs. Points that only move data count once, with the layer that computes it.
         """
-        return layer_rows(self)
+        sizes = self._sizes("isolated")
+        errors = np.nan_to_num(sizes, posinf=np.inf)
+        squares = np.square(np.where(np.isinf(errors).any(), np.isinf(errors), errors))
+        moves = [0 in facts(point.op_type).moves for point in self.points]
+        members = (place for place, point in enumerate(self.points) if point.scope and not math.isnan(sizes[place]))
+        rows: list[dict[str, Any]] = []
+        for layer, places in followers((self.points[place].scope, place) for place in members).items():
+            makers = [place for place in places if not moves[place]]
+            square = max(float(squares[makers].sum()), float(squares[places].max()))
+            worst = self.points[max(makers or places, key=errors.__getitem__)]
+            rows.append({"layer": layer, "share": square, "error": float(errors[places].max()), "points": len(places)})
+            rows[-1] |= {"worst": worst.name, "op_type": worst.op_type}
+        whole = sum(row["share"] for row in rows) or 1.0
+        return sorted(({**row, "share": row["share"] / whole} for row in rows), key=lambda row: -row["share"])
 
     def _still(self) -> Still:
-        """Return the layers, the points with the largest errors, and the outputs as tables."""
         points = self.ranked("cumulative")
         worst = [point for point in points if not point.errors("cumulative").is_equal]
         outputs = [point for point in points if point.output]
+        layers = [
+            (row["layer"], row["worst"], row["op_type"], f"{row['share']:.1%}", number_text(row["error"], 2))
+            for row in self.layers()
+        ]
+        heads = "Layer", "Worst point", "Op", "Share", "Its own error"
         tables = points_table("Worst points", worst), points_table("Outputs", outputs)
-        return Still(self.message, repr(self), (layers_table(self.layers()), *tables))
+        return Still(self.message, repr(self), (StillTable(heads, layers, "layer", 3), *tables))
 
     def failed(
         self, *conditions: str, which: Which = "cumulative", outputs: bool = False, **by_metric: str
@@ -542,11 +550,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Point]:
-        table: dict[str, Point] = {}
-        for attribute in ("name", "reference", "candidate"):
-            for point in self.points:
-                table.setdefault(getattr(point, attribute), point)
-        return table
+        by = "candidate", "reference", "name"  # a later one of these goes first, and then an earlier point
+        return {getattr(point, attribute): point for attribute in by for point in reversed(self.points)}
 
     @property
     def _columns(self) -> list[str]:
@@ -557,6 +562,20 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         """Return the relative norm of each point's error: infinite if there are mismatches, NaN if it is not known."""
         sizes = (point.error_size(which) for point in self.points)
         return np.asarray([math.nan if errors is None else errors.relative_error for errors in sizes])
+
+
+def points_table(title: str, points: Sequence[Point]) -> StillTable:
+    """Return the errors of points where both models run, and next to them those that a point adds by itself."""
+    rows = []
+    has_own = any(point.error_size("isolated") is not None for point in points)
+    for point in points:
+        errors, isolated = point.errors("cumulative"), point.error_size("isolated")
+        numbers = [(errors.max_abs, 3), (errors.rel_l2, 2), (errors.sqnr, 3), (errors.cosine, 5)]
+        texts = [number_text(number, digits) for number, digits in numbers]
+        texts += ["" if isolated is None else number_text(isolated.rel_l2, 2)] if has_own else []
+        rows.append((point.name, point.op_type, *texts, f"{errors.mismatches:,}" if errors.mismatches else ""))
+    heads = ["Point", "Op", "max |Δ|", "‖Δ‖/‖x‖", "SQNR, dB", "cosine", *(["its own"] if has_own else []), "NaN, Inf"]
+    return StillTable(heads, rows, "point", 2, title)
 
 
 _COLUMNS: Final = (
@@ -573,7 +592,6 @@ def _rounding(point: Point) -> float:
 
 
 def _unit(point: Point) -> float:
-    """Return the precision of the type of a point's values."""
     errors = point.error_size("isolated")
     return 0.0 if errors is None else precision(errors)
 
@@ -604,10 +622,8 @@ def _merged(first: Point | None, second: Point | None, feeds: int) -> Point:
             other = dataclasses.replace(other, worst=later)
         both[which] = one.merge(other) if one and other else one or other
     others = {(q.node, q.name): q for q in second.quantizers} if first and second else {}
-    pairs = [(q, others.get((q.node, q.name))) for q in point.quantizers]
-    both["quantizers"] = tuple(
-        q.merge(other) if other is not None and q.role == "activation" else q for q, other in pairs
-    )
+    pairs = [(q, others.get((q.node, q.name)) if q.role == "activation" else None) for q in point.quantizers]
+    both["quantizers"] = tuple(q if other is None else q.merge(other) for q, other in pairs)
     return dataclasses.replace(point, **both)
 
 
@@ -631,7 +647,6 @@ def explained(comparison: ComparisonT, explain: Callable[[Point], Iterable[str]]
 
 
 def _overflow(point: Point) -> list[str]:
-    """Return the largest value that float16 cannot hold."""
     errors = point.errors()
     largest = max((abs(float(worst.reference)) for worst in errors.worst), default=0.0)  # type: ignore[arg-type]
     if errors.dtypes[1] != "float16" or not errors.inf_mismatch or not _LARGEST_HALF < largest < math.inf:

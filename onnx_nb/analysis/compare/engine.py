@@ -11,13 +11,13 @@ pair that is left becomes a `Point` (`points_of`).
 from __future__ import annotations
 
 import abc
-import concurrent.futures
 import functools
 import math
 import os
 import pickle
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -50,6 +50,8 @@ _UNREAD: Final = 1 << 26
 Key = TypeVar("Key")
 Sides = tuple[Side, Running | Recorded]
 """Reference and candidate."""
+Values = tuple[frozenset[int], frozenset[int]]
+"""Values of reference and candidate."""
 Numbers = NDArray[Any]
 
 
@@ -81,9 +83,9 @@ class Plan(NamedTuple):
 
     options: tuple[Option, ...]
     settings: Settings
-    outputs: tuple[frozenset[int], frozenset[int]]
+    outputs: Values
     """Values of each side for which argmax is compared."""
-    seen: tuple[frozenset[int], frozenset[int]]
+    seen: Values
     """Values that each side passes on, the same for every feed: onnxruntime may compute a value that is not fetched in
     another precision."""
     held: frozenset[int] = frozenset()
@@ -173,13 +175,7 @@ class Proposal(abc.ABC):
 
 
 def errors_of(
-    sides: Sides,
-    proposal: Proposal,
-    plan: Plan,
-    feeds: Iterable[Feed],
-    *,
-    executor: concurrent.futures.Executor | None,
-    work: CountedWork,
+    sides: Sides, proposal: Proposal, plan: Plan, feeds: Iterable[Feed], *, executor: Executor | None, work: CountedWork
 ) -> PairErrors:
     """Run all feeds, the first of which settles the pairs, here or on an executor; return the merged errors."""
     rest = iter(feeds)
@@ -204,12 +200,7 @@ def errors_of(
 
 
 def points_of(
-    candidate: Graph,
-    outputs: tuple[frozenset[int], frozenset[int]],
-    proposal: Proposal,
-    pairs: PairErrors,
-    *,
-    isolated: bool,
+    candidate: Graph, outputs: Values, proposal: Proposal, pairs: PairErrors, *, isolated: bool
 ) -> tuple[Point, ...]:
     """Return a point for each pair; with ``isolated``, the error of a value that no node computes is its own."""
     begins = pairs.isolated.keys()
@@ -225,19 +216,20 @@ def points_of(
         here = precision_of(candidate, region) if has_quantizers or proposal.has_casts else 0.0
         fields = {**about, "precision": max(here, about.get("precision", 0.0))}
         names = name, name, candidate.value_names[value]
-        point = Point(
-            *names,
-            option.how,
-            depth,
-            node=candidate.names[maker] if maker >= 0 else "",
-            output=option.reference in outputs[0] or value in outputs[1],
-            cumulative=pairs.errors[option],
-            isolated=pairs.errors[option] if isolated and maker < 0 else pairs.isolated.get(value),
-            region=tuple(candidate.names[node] for node in region),
-            quantizers=(*quantizers, *(pairs.quantizers[node] for node in region if node in pairs.quantizers)),
-            **fields,
+        points.append(
+            Point(
+                *names,
+                option.how,
+                depth,
+                node=candidate.names[maker] if maker >= 0 else "",
+                output=option.reference in outputs[0] or value in outputs[1],
+                cumulative=pairs.errors[option],
+                isolated=pairs.errors[option] if isolated and maker < 0 else pairs.isolated.get(value),
+                region=tuple(candidate.names[node] for node in region),
+                quantizers=(*quantizers, *(pairs.quantizers[node] for node in region if node in pairs.quantizers)),
+                **fields,
+            )
         )
-        points.append(point)
     return tuple(points)
 
 
@@ -248,7 +240,6 @@ def _run_both_ways(
     plan = plan._replace(settings=plan.settings._replace(feed=feed.number))
     running, isolating = stage(progress, 0.0, 0.6 if plan.held else 1.0), stage(progress, 0.6, 1.0)
     doubtful: list[Option] = []
-    unread = 0.0
     with working_folder() as folder:
         pairs = run_sides(sides, plan, feed, str(folder), running)
 
@@ -259,8 +250,8 @@ def _run_both_ways(
         if proposal is not None:
             pairs.errors = proposal.settle(pairs, again)
             doubtful = [option for option in pairs.errors if proposal.is_doubtful(option)]
-            unread = plan.unread or min(_UNREAD, plan.settings.memory_limit // 8)
-        _isolate(sides, plan, pairs, feed, isolating, doubtful, unread)
+            plan = plan._replace(unread=plan.unread or min(_UNREAD, plan.settings.memory_limit // 8))
+        _isolate(sides, plan, pairs, feed, isolating, doubtful)
         pairs.references.clear()
     return pairs
 
@@ -277,13 +268,7 @@ def _run_remote(token: str, payload: bytes, feed: Feed) -> bytes:
 
 
 def _isolate(  # noqa: PLR0917
-    sides: Sides,
-    plan: Plan,
-    pairs: PairErrors,
-    feed: Feed,
-    progress: Progress | None,
-    doubtful: Iterable[Option] = (),
-    unread: float = 0.0,
+    sides: Sides, plan: Plan, pairs: PairErrors, feed: Feed, progress: Progress | None, doubtful: Iterable[Option]
 ) -> None:
     """Add the errors of the candidate's regions and its quantizers, and drop doubtful pairs that are contradicted."""
     side = sides[1]
@@ -291,17 +276,15 @@ def _isolate(  # noqa: PLR0917
     if not plan.held or not options or not isinstance(side, Running):
         return
     graph, model = side.graph, side.graph.model
-    arrays = {
-        value: functools.partial(unspilled, pairs.references[option.reference]) for value, option in options.items()
-    }
+    arrays = {value: functools.partial(unspilled, pairs.references[o.reference]) for value, o in options.items()}
     scales = {value: scale_of(model, option) for value, option in options.items() if option.scale[0]}
     settings = plan.settings._replace(memory_limit=plan.settings.memory_limit // 2)
     inputs = fed(model, feed.inputs)
 
     def of_regions(skip: Collection[int] = (), uncut: Collection[int] = ()) -> dict[int, ErrorStats]:
-        right = {value: array for value, array in arrays.items() if value not in skip}
+        rest = {value: array for value, array in arrays.items() if value not in skip}
         return isolated_errors(
-            graph, right, pairs.dtypes, inputs, settings, keep=unread, uncut=uncut, scales=scales, progress=progress
+            graph, rest, pairs.dtypes, inputs, settings, keep=plan.unread, uncut=uncut, scales=scales, progress=progress
         )
 
     pairs.isolated = of_regions()
@@ -349,21 +332,18 @@ class _Waiting:
 class _Pairing:
     """Compares values of both sides; the first of a pair waits for the second."""
 
-    def __init__(
-        self, candidate: Model, plan: Plan, pool: concurrent.futures.Executor, files: Store, progress: Progress | None
-    ) -> None:
+    def __init__(self, candidate: Model, plan: Plan, pool: Executor, files: Store, progress: Progress | None) -> None:
         self._candidate, self._plan, self._pool, self._files, self.progress = candidate, plan, pool, files, progress
         self.pairs, self.done, self.waiting = PairErrors(), [0.0, 0.0], [0, 0]
         """What was compared, fractions of both sides that ran, and bytes of their values that wait for the other."""
         self._arrived: tuple[dict[int, _Waiting], dict[int, _Waiting]] = {}, {}
-        self._busy: list[tuple[Option, concurrent.futures.Future[ErrorStats], int]] = []
+        self._busy: list[tuple[Option, Future[ErrorStats], int]] = []
         """Pairs that are being compared, and their bytes."""
         self._held_bytes, self._limit, self._unread = 0, plan.settings.memory_limit, plan.unread
         self._permanent: set[tuple[int, int]] = set()
         self._options = [followers((option.of(side), option) for option in plan.options) for side in (0, 1)]
 
     def take(self, side: int, value: int, content: Any, *, permanent: bool = False) -> None:
-        """Compare a value with those that wait for it, or make it wait."""
         options = self._options[side].get(value, ())
         if not isinstance(content, np.ndarray):
             self.pairs.misfits.update((option, "it is not a tensor") for option in options)
@@ -405,13 +385,11 @@ class _Pairing:
         return (self._files.put(content), 0) if is_large else (content, nbytes)
 
     def nbytes(self) -> int:
-        """Return the number of bytes of values that wait, are held or are being compared."""
         if sum(nbytes for *_, nbytes in self._busy) > self._limit // 8:
             self.settle()
         return self._held_bytes + sum(self.waiting) + sum(nbytes for *_, nbytes in self._busy)
 
     def settle(self) -> None:
-        """Wait until all pairs are compared."""
         for option, future, _ in self._busy:
             self.pairs.errors[option] = future.result()
         self._busy.clear()

@@ -35,6 +35,7 @@ _BATCH: Final = 1 << 26
 """Maximum number of bytes of the values and weights of regions that run in one session, if more than one has to."""
 
 Array = NDArray[Any]
+References = Mapping[int, Callable[[], Array]]
 
 
 class Settings(NamedTuple):
@@ -74,7 +75,7 @@ class Scale(NamedTuple):
 
 def isolated_errors(
     graph: Graph,
-    references: Mapping[int, Callable[[], Array]],
+    references: References,
     dtypes: Mapping[int, np.dtype[Any]],
     feeds: Mapping[str, Any],
     settings: Settings,
@@ -116,7 +117,7 @@ def isolated_errors(
         report(len(errors) / len(references), f"{many}, each on the reference's values (isolated=False: none)")
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
-        model = _regions(graph, nodes, arrays, values, begins)
+        model = _regions(graph, nodes, arrays, values, begins, has_sizes=True)
         create = functools.partial(sessions.create, optimize=False, transient=True, checked=is_safe)
         try:
             session = create(model)
@@ -139,11 +140,7 @@ def isolated_errors(
 
 
 def _batches(
-    graph: Graph,
-    references: Mapping[int, Callable[[], Array]],
-    begins: Collection[int],
-    tensors: Collection[int],
-    limit: int,
+    graph: Graph, references: References, begins: Collection[int], tensors: Collection[int], limit: int
 ) -> list[list[int]]:
     """Divide tensors, in order of execution, into batches that fit into memory; leave out those that read others."""
     batches: list[list[int]] = []
@@ -169,10 +166,7 @@ def _batches(
 
 
 def unconfirmed(
-    graph: Graph,
-    stats: Mapping[int, ErrorStats],
-    doubtful: Collection[int],
-    run: Callable[[], Mapping[int, ErrorStats]],
+    graph: Graph, stats: Mapping[int, ErrorStats], doubtful: set[int], run: Callable[[], Mapping[int, ErrorStats]]
 ) -> set[int]:
     """Return the doubtful tensors that differ from the reference though all that is computed from them is right.
 
@@ -207,13 +201,7 @@ def nodes_between(graph: Graph, ends: Iterable[int], begins: Collection[int]) ->
 
 
 def _regions(
-    graph: Graph,
-    nodes: set[int],
-    inputs: Mapping[str, Any],
-    ends: list[int],
-    begins: Collection[int],
-    *,
-    has_sizes: bool = True,
+    graph: Graph, nodes: set[int], inputs: Mapping[str, Any], ends: list[int], begins: set[int], *, has_sizes: bool
 ) -> Model:
     """Return a model of the nodes in which every reference tensor is written under another name."""
     source, names = graph.model.proto, graph.value_names

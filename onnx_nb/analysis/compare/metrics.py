@@ -406,8 +406,7 @@ class Condition(NamedTuple):
         return _SIGNS[self.sign](errors.metric(self.metric), self.bound)
 
     def __str__(self) -> str:
-        unit = " dB" if self.metric in _DECIBELS else ""
-        return f"{self.metric} {self.sign} {self.bound:.15g}{unit}"
+        return f"{self.metric} {self.sign} {self.bound:.15g}{' dB' if self.metric in _DECIBELS else ''}"
 
 
 def classes_axis(output: NDArray[Any]) -> int | None:

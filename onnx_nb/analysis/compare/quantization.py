@@ -18,8 +18,7 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.compare import rounding
 from onnx_nb.analysis.compare.operands import TRANSPARENT, Operand, constant_of, input_of, weights_at
-from onnx_nb.analysis.compare.readings import mistake_of, smoothing_of
-from onnx_nb.analysis.compare.rounding import Rounded, rows_of, sampled
+from onnx_nb.analysis.compare.rounding import Rounded, mistake_of, rows_of, sampled, smoothing_of
 from onnx_nb.analysis.compare.thresholds import CLIPPED_ERROR, LEVELS_OF_CHANNEL, SCALE_EXCESS, SMOOTHING_GAIN
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted, ratio_text, shape_text, share_text
@@ -55,8 +54,7 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
             bits += [_HALVES[dtype] for value in ends if (dtype := graph.type_of(value).dtype) in _HALVES]
         elif form:
             read = [names[value] for value in graph.node_inputs(node).tolist() if value >= 0]
-            of_weights = [_BITS[kind] for name in read if name in infos and (kind := infos[name].dtype) in _BITS]
-            bits += of_weights or [8]
+            bits += [_BITS[kind] for name in read if name in infos and (kind := infos[name].dtype) in _BITS] or [8]
     return 2.0 ** -min(bits) if bits else 0.0
 
 
@@ -245,12 +243,9 @@ class Quantizer:
     @property
     def _better(self) -> str:
         """Return what a better scale would make of the error."""
+        best, how = self.fitted, "scales that fit" if self.granularity == "channel" else "a scale that fits"
         if self.granularity == "tensor" and self.by_channel and self.by_channel * 4 < self.fitted:
             best, how = self.by_channel, "a scale for each channel"
-        elif self.granularity == "channel":
-            best, how = self.fitted, "scales that fit"
-        else:
-            best, how = self.fitted, "a scale that fits"
         ratio = math.sqrt(best / self.squares) if self.squares else 1.0
         if ratio > 0.75:
             return ""
@@ -276,8 +271,7 @@ def input_powers(graph: Graph, arrays: Mapping[int, Callable[[], NDArray[Any]]])
     """Return the mean square of each channel of the inputs of products with a weight, by node, from `activations`."""
     powers = {}
     for node in range(graph.main_count) if quantizes(graph) else ():
-        row = facts(graph.op_type(node))
-        if not {row.like, graph.op_type(node)} & {"Conv", "MatMul", "Gemm", "MatMulNBits"}:
+        if not {facts(graph.op_type(node)).like, graph.op_type(node)} & {"Conv", "MatMul", "Gemm", "MatMulNBits"}:
             continue
         value = input_of(graph, node, 0)
         while value >= 0 and value not in arrays:
@@ -332,6 +326,8 @@ def activations(
 _ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear")
 DEQUANTIZED: Final = "_DequantizeLinear_Output"
 """Suffix that onnxruntime's quantization appends to the name of a value for its dequantized copy."""
+QUANTIZED: Final = "_quantized"
+"""Suffix that it appends where operators compute on integers, and to a weight that it quantizes without turning it."""
 
 
 class _Site(NamedTuple):
@@ -348,7 +344,6 @@ def _maker(graph: Graph, value: int) -> int:
 
 
 def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> _Site | None:
-    """Return the value that a QuantizeLinear rounds, with its parameters."""
     read, outputs = input_of(graph, node, 0), graph.node_outputs(node).tolist()
     if graph.op_type(node) == "DynamicQuantizeLinear":
         return _Site(read, "", ()) if read in arrays else None
@@ -381,10 +376,10 @@ def _ends_behind(graph: Graph, node: int) -> tuple[float, float]:
         for reader in graph.consumers(value).tolist() if graph.op_type(back) == "DequantizeLinear" else ():
             if graph.op_type(reader) not in names_where("clips") or value in outputs:
                 return -math.inf, math.inf
-            given = attributes(graph.nodes[reader])
+            options = attributes(graph.nodes[reader])
             least, most = (constant_of(graph, reader, place) for place in (1, 2))
-            low = 0.0 if graph.op_type(reader) == "Relu" else given.get("min", -math.inf) if least is None else least
-            high = given.get("max", math.inf) if most is None else most
+            low = 0.0 if graph.op_type(reader) == "Relu" else options.get("min", -math.inf) if least is None else least
+            high = options.get("max", math.inf) if most is None else most
             ends.append((float(low), float(high)))
     return min((low for low, _ in ends), default=-math.inf), max((high for _, high in ends), default=math.inf)
 
@@ -428,14 +423,10 @@ def _activation(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is
     if (zero != back_zero).any():
         apart.append(f"the zero point {int(back_zero[0, 0])} instead of {int(zero[0, 0])}")
     costs |= {"disagreement": ", ".join(apart), "shared": is_shared}
-    name = graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix("_quantized")
+    name = graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix(QUANTIZED)
     low, high = float(((lowest - zero) * scale).min()), float(((highest - zero) * scale).max())
     form = dtype.name, "channel" if is_wide else "tensor", np.asarray([scale.min(), scale.max()]), int(zero[0, 0])
     return Quantizer(name, graph.names[node], "activation", *form, low, high, **costs)
-
-
-_NEARBY: Final = 32
-"""Maximum number of values around one that are asked for its channels."""
 
 
 def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
@@ -443,7 +434,7 @@ def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
     near = [value] if ndim > 2 else []
     for tensor in near:
         for node in (int(graph.producer[tensor]), *graph.consumers(tensor).tolist()):
-            if not 0 <= node < graph.main_count or len(near) > _NEARBY:
+            if not 0 <= node < graph.main_count or len(near) > 32:  # those around it are many
                 continue
             row, inputs = facts(graph.op_type(node)), graph.node_inputs(node).tolist()
             if row.channels is not None:
@@ -480,8 +471,7 @@ def weight_quantizer(
     """Return the quantizer of a weight that a node reads, against the reference's; ``powers`` are of `input_powers`."""
     if operand.steps is None or operand.integers is None:
         return None
-    is_conv = "Conv" in graph.op_type(node)
-    axis = 0 if is_conv or (right.ndim < 3 and attribute(graph.nodes[node], "transB", 0)) else -1
+    axis = 0 if "Conv" in graph.op_type(node) or (right.ndim < 3 and attribute(graph.nodes[node], "transB", 0)) else -1
     parts = right, operand.array, operand.integers, np.abs(operand.steps)
     values, back, integers, steps = (sampled(rows_of(array, axis), "weight") for array in parts)
     real = values.astype(np.float64)
@@ -498,26 +488,21 @@ def weight_quantizer(
     is_wide = operand.granularity != "tensor"
     is_symmetric = operand.zero_point in (0, middle)
     costs = rounding.costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
-    name, zero = operand.initializer.removesuffix("_quantized"), operand.zero_point
+    name, zero = operand.initializer.removesuffix(QUANTIZED), operand.zero_point
     low, high = float(np.min((ends[0] - zero) * steps)), float(np.max((ends[1] - zero) * steps))
     kind = dtype.name if is_float else f"{'u' if ends[0] == 0 else ''}int{operand.bits}"
     form = kind, operand.granularity, np.asarray([steps.min(), steps.max()], np.float64), zero
     quantizer = Quantizer(name, graph.names[node], "weight", *form, low, high, **costs)
     if quantizer.fault in ("values", "channel"):
         infos, weight = graph.model.initializers, operand.initializer
-        sizes = {
-            info.shape for info in infos.values() if info.nbytes <= _LONGEST_SCALES and max(info.shape, default=0) > 1
-        }
+        # the scales of other weights, of at most 64 KiB
+        sizes = {w.shape for w in infos.values() if w.nbytes <= 1 << 16 and max(w.shape, default=0) > 1}
         scales = {key: graph.model.tensor(key) for key in infos if key != weight and infos[key].shape in sizes}
         return replace(quantizer, mistake=mistake_of(right, operand, scales))
     if powers is not None and not is_float and operand.bits <= 8:
         gain, channels = smoothing_of(right, operand, powers, axis, is_symmetric=is_symmetric)
         return replace(quantizer, smoothing=gain, channels=channels or quantizer.channels)
     return quantizer
-
-
-_LONGEST_SCALES: Final = 1 << 16
-"""Bytes of the longest scales of other weights that a wrong one is read with."""
 
 
 def weights(
@@ -544,7 +529,7 @@ def weights(
                 candidates = ((key, array) for key in others if (array := by_name(key)) is not None)
                 ways = [(key, way) for key, array in candidates if (way := turned(array, operand.array)) is not None]
                 name, right = ways[0] if len(ways) == 1 else (name, None)
-            elif name + _AS_IT_IS != operand.initializer or right.shape != operand.array.shape:
+            elif name + QUANTIZED != operand.initializer or right.shape != operand.array.shape:
                 right = turned(right, operand.array)
             if right is None or right.dtype.kind != "f":
                 continue
@@ -577,7 +562,5 @@ def turned(right: NDArray[Any], target: NDArray[Any]) -> NDArray[Any] | None:
     return ways[0] if ways else None
 
 
-_AS_IT_IS: Final = "_quantized"
-"""Suffix of a weight that onnxruntime quantizes without turning it."""
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes that onnxruntime's quantizers append to the name of a float weight for that of the quantized one."""

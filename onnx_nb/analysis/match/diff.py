@@ -24,9 +24,9 @@ from onnx_nb.analysis.graph.dataflow import followers, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.types import ValueType
-from onnx_nb.analysis.match.graph_lists import Weights, attribute_label, attributes_of, commutative, lists, undocumented
+from onnx_nb.analysis.match import graph_lists
+from onnx_nb.analysis.match.graph_lists import ROLES, Weights, attribute_label, undocumented, unequal_values
 from onnx_nb.analysis.match.node_matching import HOW, Matching, match
-from onnx_nb.analysis.match.weight_differences import ROLES, quantizer_roles, requantization, unequal_values
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.protofields import Ints
@@ -229,7 +229,6 @@ class Diff(Displayed, Table):
     _columns = (*Difference.__dataclass_fields__, "layer")
 
     def _panel(self) -> Panel:
-        """Return the widget that shows both models side by side."""
         return Panel("diff.DiffPanel", (self.reference, self.candidate, self))
 
     def _still(self) -> Still:
@@ -272,14 +271,13 @@ class Diff(Displayed, Table):
         node_state[[change.nodes[at] for change in changes if change.nodes[at] >= 0]] = CHANGED
         # readers of changed weights and constants are changed as well; constants are drawn inside their readers
         constants = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
-        waiting = [value for node in constants for value in graph.node_outputs(node).tolist() if value >= 0]
+        waiting = [value for node in constants for value in graph.results(node)]
         waiting += np.flatnonzero((value_state == CHANGED) & (graph.value_kind == INITIALIZER)).tolist()
         while waiting:
             for reader in graph.consumers(waiting.pop()).tolist():
                 if node_state[reader] == SAME:
                     node_state[reader] = CHANGED
-                    outputs = graph.node_outputs(reader).tolist() if graph.folded[reader] else ()
-                    waiting += [value for value in outputs if value >= 0]
+                    waiting += graph.results(reader) if graph.folded[reader] else []
         return node_state, value_state
 
 
@@ -359,8 +357,6 @@ def diff(
 
 
 class _Pairs:
-    """Compares matched nodes and values."""
-
     def __init__(self, reference: Graph, candidate: Graph, matching: Matching, *, read: bool) -> None:
         self.graphs = reference, candidate
         self.read = read
@@ -397,8 +393,8 @@ class _Pairs:
                 op, name = _node(graph, node)
                 yield Difference("node", _ONLY[at], name, op, nodes=(-1, node) if at else (node, -1))
         operator = [[graph.operators[index] for index in graph.op_index.tolist()] for graph in (a, b)]
-        commutes = commutative(a).tolist()
-        inputs = [lists(graph.in_ptr, graph.in_value) for graph in (a, b)]
+        commutes = graph_lists.commutative(a).tolist()
+        inputs = [graph_lists.lists(graph.in_ptr, graph.in_value) for graph in (a, b)]
         unlike = set(self.matching.attributes)
         for n, m in enumerate(self.there):
             if m < 0:
@@ -416,9 +412,8 @@ class _Pairs:
                 yield self._changed("input", (n, m), label, *texts)
 
     def _attributes(self, n: int, m: int) -> Iterator[Difference]:
-        """Yield the attributes that differ between nodes of the same operator."""
         a, b = self.graphs
-        old, new = attributes_of(a, n), attributes_of(b, m)
+        old, new = graph_lists.attributes_of(a, n), graph_lists.attributes_of(b, m)
         for name in dict.fromkeys([*old, *new]):
             if name in old and name in new and old[name][0] == new[name][0]:
                 continue
@@ -474,7 +469,7 @@ class _Pairs:
                 yield self._only("weight", at, value)
         pairs = self._matched_values(weights=True)
         report = progress or (lambda _part, _what: None)
-        roles, largest_first = quantizer_roles(a) if self.read else {}, list[tuple[float, Difference]]()
+        roles, largest_first = graph_lists.quantizer_roles(a) if self.read else {}, list[tuple[float, Difference]]()
         for number, (v, w) in enumerate(pairs):
             check = functools.partial(report, number / len(pairs), f"comparing {quoted(a.value_names[v])}")
             texts = self.protos[0].type_text(v), self.protos[1].type_text(w)
@@ -483,7 +478,7 @@ class _Pairs:
                 check()
                 if not detail and (difference := unequal_values(*self.protos, v, w, check)):
                     detail, texts = "values", (texts[0], difference)
-                if detail and v in roles and (change := requantization(*self.protos, v, w, roles[v])):
+                if detail and v in roles and (change := graph_lists.requantization(*self.protos, v, w, roles[v])):
                     detail, (size, texts) = roles[v], change
             if detail:
                 largest_first.append((-size, self._changed("weight", (v, w), detail, *texts)))
@@ -491,12 +486,8 @@ class _Pairs:
 
     def _matched_values(self, *, weights: bool) -> list[tuple[int, int]]:
         """Return the matched values that are weights in both models, or in neither."""
-        are_weights = [(graph.value_kind == INITIALIZER).tolist() for graph in self.graphs]
-        return [
-            (v, w)
-            for v, w in enumerate(self.value_there)
-            if w >= 0 and are_weights[0][v] == weights == are_weights[1][w]
-        ]
+        first, second = ((graph.value_kind == INITIALIZER).tolist() for graph in self.graphs)
+        return [(v, w) for v, w in enumerate(self.value_there) if w >= 0 and first[v] == weights == second[w]]
 
     def types(self) -> Iterator[Difference]:
         """Yield computed tensors whose types are known in both models and differ."""
@@ -509,7 +500,6 @@ class _Pairs:
                 yield self._changed("type", (v, w), "", str(a.type_of(v)), str(b.type_of(w)))
 
     def ports(self) -> Iterator[Difference]:
-        """Yield differences of the graph inputs and outputs."""
         a, b = self.graphs
         there = self.value_there
         for kind, ends, others in (("model input", a.inputs, b.inputs), ("model output", a.outputs, b.outputs)):
@@ -532,14 +522,12 @@ class _Pairs:
                 yield Difference(kind, "changed", "", f"{kind}s", "order", old, new)
 
     def _only(self, kind: str, at: int, value: int) -> Difference:
-        """Return the difference for a value that only one model has."""
         graph = self.graphs[at]
         texts = ("", str(graph.type_of(value))) if at else (str(graph.type_of(value)), "")
         pair = (-1, value) if at else (value, -1)
         return Difference(kind, _ONLY[at], graph.value_names[value], "", "", *texts, tensors=pair)
 
     def _changed(self, kind: str, pair: tuple[int, int], detail: str, old: str, new: str) -> Difference:
-        """Return the difference between two matched nodes or values."""
         texts = shortened(old, LONGEST), shortened(new, LONGEST)
         if kind in ("operator", "attribute", "input"):
             op, name = _node(self.graphs[0], pair[0])
@@ -551,9 +539,8 @@ class _Pairs:
 
 def _node(graph: Graph, node: int) -> tuple[str, str]:
     """Return a node's operator, and its name or that of its first output."""
-    outputs = graph.node_outputs(node)
-    name = graph.names[node] or next((graph.value_names[value] for value in outputs.tolist() if value >= 0), "")
-    return graph.operators[graph.op_index[node]][0], name
+    name = graph.names[node] or next((graph.value_names[value] for value in graph.results(node)), "")
+    return graph.op_type(node), name
 
 
 def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
@@ -563,14 +550,12 @@ def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
     while waiting and len(region) < AROUND:
         at = waiting.pop()
         node = int(graph.producer[at])
-        if node < 0 or other[node] >= 0:
-            if graph.value_kind[at] != INITIALIZER:
-                sources.add(at)
-            continue
-        for read in graph.node_inputs(node).tolist():
-            if read >= 0 and read not in region:
-                region.add(read)
-                waiting.append(read)
+        if node >= 0 and other[node] < 0:
+            new = [read for read in dict.fromkeys(graph.node_inputs(node).tolist()) if read >= 0 and read not in region]
+            region.update(new)
+            waiting += new
+        elif graph.value_kind[at] != INITIALIZER:
+            sources.add(at)
     return sources
 
 
@@ -584,7 +569,6 @@ def _compatible(one: ValueType, other: ValueType) -> bool:
 
 
 def _of_models(*models: Model) -> Iterator[Difference]:
-    """Yield the differences between two models as a whole."""
     tables: dict[str, list[dict[str, str]]] = {"function": [], "opset": [], "model": [], "metadata": []}
     for model in models:
         graph, proto = Graph.of(model), model.proto

@@ -1,6 +1,7 @@
 """The columns of two graphs as lists with shared keys, and the names in both that can be trusted.
 
-Element access is faster in lists. Equal operators, attributes and types of two graphs get equal numbers.
+Element access is faster in lists. Equal operators, attributes and types of two graphs get equal numbers. Here is also
+how the values of two weights differ, and those of quantizers by the factor that a scale moved.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, cast
 
 import numpy as np
@@ -17,7 +19,7 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import plain_text, quoted
+from onnx_nb.analysis.formatting import number_text, plain_text, quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER, LARGE
@@ -25,12 +27,12 @@ from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import label_of, storage_of
 from onnx_nb.analysis.model.protofields import Ints
 
-COMMUTATIVE: Final = operators.names_where("commutes")
-"""ONNX operators whose inputs may be in any order."""
 PIECE: Final = 1 << 22
 """Bytes of a weight that are compared at a time."""
 SAMPLE: Final = 256
 """Bytes of a weight that are read to distinguish it from others of its type."""
+ROLES: Final = ("scale", "zero point")
+"""What a weight of a quantizer is."""
 
 Weight = onnx.TensorProto | onnx.SparseTensorProto
 Attributes = dict[str, tuple[Hashable, onnx.AttributeProto]]
@@ -39,7 +41,8 @@ Attributes = dict[str, tuple[Hashable, onnx.AttributeProto]]
 
 def commutative(graph: Graph) -> NDArray[np.bool_]:
     """Return for each node whether its inputs may be in any order."""
-    return np.asarray([op in COMMUTATIVE and not domain for op, domain in graph.operators], bool)[graph.op_index]
+    names = operators.names_where("commutes")
+    return np.asarray([op in names and not domain for op, domain in graph.operators], bool)[graph.op_index]
 
 
 # --- attributes -----------------------------------------------------------------------------------------------------
@@ -53,7 +56,6 @@ def attributes_of(graph: Graph, node: int) -> Attributes:
 
 @functools.cache
 def _default_attributes(op: str, domain: str, opset: int) -> Attributes:
-    """Return the attributes of an operator that have a default value."""
     schema = operators.schema(op, domain, opset)
     defaults = [attribute.default_value for attribute in schema.attributes.values()] if schema is not None else []
     return _attributes((proto for proto in defaults if proto.type != onnx.AttributeProto.UNDEFINED), {})
@@ -147,11 +149,79 @@ class Weights:
             return b""
 
 
+def unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callable[[], None]) -> str:
+    """Describe the difference between the values of two weights of one type; call ``check`` between pieces."""
+    old, new = one.proto(v), other.proto(w)
+    if isinstance(old, onnx.SparseTensorProto) or isinstance(new, onnx.SparseTensorProto):
+        parts = [(undocumented(w.values), undocumented(w.indices)) for w in (old, new) if hasattr(w, "indices")]
+        return "" if len(parts) == 2 and parts[0] == parts[1] else "other values"
+    if old.data_type == onnx.TensorProto.STRING:
+        strings = tensors.values(old, one.label(v)), tensors.values(new, other.label(w))
+        count = int(np.sum(strings[0] != strings[1]))
+        return f"{count} of {strings[0].size} differ" if count else ""
+    if old.HasField("raw_data") and old.raw_data == new.raw_data:
+        return ""
+    content, others = one.content(v, old), other.content(w, new)
+    if content.ctypes.data == others.ctypes.data:  # the same bytes of the same file, which are not read
+        return ""
+    is_subbyte = tensors.stored_bytes(onnx.TensorProto(data_type=old.data_type, dims=[8]), "a weight") < 8
+    dtype = (None if is_subbyte else tensors.numpy_dtype(old.data_type)) or np.dtype(np.uint8)
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    count, largest = 0, 0.0
+    for pieces in zip(one.pieces(v, old), other.pieces(w, new), strict=True):
+        if not np.array_equal(*pieces):
+            differ = np.any(pieces[0].reshape(-1, dtype.itemsize) != pieces[1].reshape(-1, dtype.itemsize), axis=1)
+            count += int(differ.sum())
+            delta = np.abs(np.subtract(*(piece.view(dtype)[differ].astype(wide) for piece in pieces)))
+            largest = max(largest, float(np.max(delta, initial=0.0, where=np.isfinite(delta))))
+        check()
+    if not count or is_subbyte:
+        return "other values" if count else ""
+    return f"{count:,} of {len(content) // dtype.itemsize:,} differ, by at most {largest:.3g}"
+
+
+def quantizer_roles(graph: Graph) -> dict[int, str]:
+    """Return which weights are the scales and zero points of quantizers."""
+    roles = dict[int, str]()
+    for index, operator in enumerate(graph.operators):
+        row = operators.facts(*operator)
+        slots = [*row.scales.values(), row.out]
+        for node in np.flatnonzero(graph.op_index == index).tolist() if row.scales else ():
+            inputs = graph.node_inputs(node).tolist()
+            for slot, role in itertools.chain.from_iterable(zip(pair, ROLES, strict=True) for pair in slots):
+                if 0 <= slot < len(inputs) and inputs[slot] >= 0:
+                    roles[inputs[slot]] = role
+    return roles
+
+
+def requantization(one: Weights, other: Weights, v: int, w: int, role: str) -> tuple[float, tuple[str, str]] | None:
+    """Return the logarithm of the largest factor between scales, and how scales or zero points of one type moved.
+
+    The factor is infinite where there are more or fewer. None if this says less than that their values differ.
+    """
+    protos = one.proto(v), other.proto(w)
+    kinds = {-1 if isinstance(proto, onnx.SparseTensorProto) else proto.data_type for proto in protos}
+    if len(kinds) > 1 or kinds & {-1, onnx.TensorProto.STRING}:
+        return None
+    parts = zip((one, other), (v, w), protos, strict=True)
+    arrays = [tensors.decoded(side.content(at, proto), proto, side.label(at)) for side, at, proto in parts]
+    is_scale = role == "scale"
+    if arrays[0].shape != arrays[1].shape:
+        words = ["per tensor" if x.size == 1 else "per channel" if x.ndim == 1 else "in blocks" for x in arrays]
+        return (math.inf if is_scale else 0.0, (words[0], words[1])) if words[0] != words[1] else None
+    old, new = (array.astype(np.float64).ravel() for array in arrays)
+    with np.errstate(all="ignore"):
+        moves = np.abs(np.nan_to_num(np.log(new / old), posinf=0.0, neginf=0.0) if is_scale else new - old)
+    at, more = int(moves.argmax()), ""
+    if is_scale and moves[at]:
+        more = f", {'×' if new[at] > old[at] else '÷'} {math.exp(moves[at]):.3g}"
+    more += f" in channel {at} of {old.size:,}" if old.size > 1 else ""
+    texts = number_text(float(old[at]), 3), number_text(float(new[at]), 3) + more
+    return float(moves[at]) if is_scale else 0.0, texts
+
+
 Numbers = defaultdict[Hashable, int]
 """Numbers for hashable values: equal values have equal numbers."""
-
-
-_QUANTIZING: Final = frozenset(("QuantizeLinear", "DequantizeLinear"))
 
 
 class GraphLists:
@@ -178,7 +248,7 @@ class GraphLists:
                     self.readers[value].append((node, slot))
         self.unquantized = list(range(graph.value_count))
         """For each value that is only quantized and dequantized, the value before; for others the value itself."""
-        quantizing = [op in _QUANTIZING for op, _ in graph.operators]
+        quantizing = [op in ("QuantizeLinear", "DequantizeLinear") for op, _ in graph.operators]
         for node in graph.order.tolist():
             if quantizing[graph.op_index[node]] and self.inputs[node][:1] > [-1] and self.outputs[node][:1] > [-1]:
                 self.unquantized[self.outputs[node][0]] = self.unquantized[self.inputs[node][0]]
@@ -245,13 +315,13 @@ def lists(ptr: Ints, values: Ints) -> list[list[int]]:
     return [flat[start:stop] for start, stop in itertools.pairwise(ptr.tolist())]
 
 
+Left = tuple[list[int], list[int]]
+"""Unmatched nodes of reference and candidate, in topological order."""
 Ends = tuple[Mapping[int, int], Mapping[int, int]]
 """For each graph: the outputs of the subgraph, with equal numbers for those that match."""
 
 
-def equal_names(
-    sides: tuple[GraphLists, GraphLists], left: tuple[list[int], list[int]]
-) -> Iterator[tuple[str, int, int]]:
+def equal_names(sides: tuple[GraphLists, GraphLists], left: Left) -> Iterator[tuple[str, int, int]]:
     """Yield nodes of one operator with a common name, or with outputs of a common name, that no other node has."""
     a, b = sides
     for names, others in ((a.names, b.names), (a.output_names, b.output_names)):
@@ -272,7 +342,7 @@ def unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def trusted_pairs(
-    sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: tuple[list[int], list[int]], ends: Ends
+    sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: Left, ends: Ends
 ) -> dict[int, int]:
     """Return pairs of nodes with the same name and operator, unless more neighbors contradict than confirm them."""
     a, b = sides

@@ -23,7 +23,7 @@ from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.match.graph_lists import GraphLists, Numbers, equal_names, trusted_pairs, unique
+from onnx_nb.analysis.match.graph_lists import GraphLists, Left, Numbers, equal_names, trusted_pairs, unique
 from onnx_nb.analysis.model.protofields import Ints
 
 HOW: Final = ("", "mapping", "name", "weights", "structure", "neighbors", "order", "place")
@@ -40,8 +40,6 @@ FUSION_NODES: Final = 8
 """Maximum number of nodes that a single node of the other model replaces."""
 
 Link = tuple[int, int]
-_Left = tuple[list[int], list[int]]
-"""Unmatched nodes of reference and candidate, in topological order."""
 _SERIAL_NAME: Final = re.compile(r"[A-Za-z]*(?:_[A-Za-z]+)*_?\d+")
 """Names that an exporter numbers."""
 
@@ -106,7 +104,6 @@ class _Matcher:
         return True
 
     def _pair_all(self, pairs: Iterable[Link], how: int) -> bool:
-        """Match pairs one after another; return whether any was new."""
         return sum(self._pair(n, m, how) for n, m in pairs) > 0
 
     def _pair_values(self, v: int, w: int, how: int) -> None:
@@ -210,7 +207,7 @@ class _Matcher:
                 pairs += zip(rest, other, strict=True)
         return pairs
 
-    def _left(self) -> _Left:
+    def _left(self) -> Left:
         nodes = []
         for side, subgraph in zip(self.sides, self._subgraphs, strict=True):
             order = side.graph.order if subgraph == 0 else side.graph.subgraph_order(subgraph)
@@ -219,7 +216,7 @@ class _Matcher:
 
     # --- passes over the unmatched nodes; each returns whether it matched any ---
 
-    def _by_rest_of_names(self, left: _Left) -> bool:
+    def _by_rest_of_names(self, left: Left) -> bool:
         """Match nodes with the same name and operator that were not trusted at first."""
         names = equal_names(self.sides, left)
         return self._pair_all(((n, m) for name, n, m in names if self._is_reliable(name, n, m)), NAME)
@@ -240,7 +237,7 @@ class _Matcher:
         ends = {self._ends[0].get(v, -1) for v in a.outputs[n]} & {self._ends[1].get(w, -1) for w in b.outputs[m]}
         return bool(ends - {-1})
 
-    def _by_weights(self, left: _Left) -> bool:
+    def _by_weights(self, left: Left) -> bool:
         """Match the only nodes of an operator that read a weight with the same bytes, or the same descriptive name."""
         has_new = False
         for key in (_distinctive_bytes, _descriptive_name):
@@ -251,7 +248,7 @@ class _Matcher:
             has_new |= self._pair_all(((n, m) for (n, _), (m, _) in _equal_keys(*keys, single=True)), WEIGHTS)
         return has_new
 
-    def _by_structure(self, left: _Left) -> bool:
+    def _by_structure(self, left: Left) -> bool:
         """Match nodes with the same ancestors and descendants; then those with the same ancestors or descendants."""
         up, down = self._ancestor_classes(left), self._descendant_classes(left)
         both = [{n: (x, down[side][n]) for n, x in up[side].items()} for side in (0, 1)]
@@ -276,7 +273,7 @@ class _Matcher:
             has_new |= self._pair_all(zip(ones, others, strict=False), how)
         return has_new
 
-    def _ancestor_classes(self, left: _Left) -> list[dict[int, int]]:
+    def _ancestor_classes(self, left: Left) -> list[dict[int, int]]:
         """Return for each node a number for its operator and all its ancestors, equal in both graphs."""
         number: Numbers = defaultdict(itertools.count().__next__)
         tables = []
@@ -300,7 +297,7 @@ class _Matcher:
             tables.append(classes)
         return tables
 
-    def _descendant_classes(self, left: _Left) -> list[dict[int, int]]:
+    def _descendant_classes(self, left: Left) -> list[dict[int, int]]:
         """Return for each node a number for its operator, the types of its weights and all its descendants."""
         number: Numbers = defaultdict(itertools.count().__next__)
         tables = []
@@ -326,7 +323,7 @@ class _Matcher:
             tables.append({node: classes[node] for node in left[at]})
         return tables
 
-    def _by_neighbors(self, left: _Left) -> bool:
+    def _by_neighbors(self, left: Left) -> bool:
         """Match nodes of one operator that are each other's best match by their matched neighbors."""
         free = (n for order in (left[0], left[0][::-1]) for n in order if self.sides[0].node[n] < 0)
         nearest = ((n, self._best(0, n)) for n in free)
@@ -370,7 +367,7 @@ class _Matcher:
                 votes.update({other.producer[w] for w, there in ends[1 - at].items() if there == ends[at][value]})
         return votes
 
-    def _by_order(self, left: _Left) -> bool:
+    def _by_order(self, left: Left) -> bool:
         """Match nodes with equal surroundings, in topological order."""
         keys = [{node: side.surroundings(node) for node in nodes} for side, nodes in zip(self.sides, left, strict=True)]
         if any(self._pair_classes(keys, ORDER, single=single) for single in (True, False)):
@@ -383,7 +380,7 @@ class _Matcher:
         steps = ((left[0][a + step], left[1][b + step]) for a, b, size in blocks for step in range(size))
         return self._pair_all(steps, ORDER)
 
-    def _by_place(self, left: _Left) -> bool:
+    def _by_place(self, left: Left) -> bool:
         """Match nodes of different operators between the same tensors."""
         a, b = self.sides
         keys = [{n: self._matched_inputs(at, n) for n in left[at]} for at in (0, 1)]
@@ -402,23 +399,19 @@ class _Matcher:
     def _rest_of_values(self) -> None:
         """Match weights that matched nodes read at the same index, then outputs, then values with the same name."""
         a, b = self.sides
-        votes: dict[int, Counter[int]] = {}
+        votes = defaultdict[int, Counter[int]](Counter)
         subgraph = a.graph.subgraphs[self._subgraphs[0]]
         for n in range(subgraph.start, subgraph.stop):
             m = a.node[n]
             if m < 0:
                 continue
-            pairs = zip(a.inputs[n], b.inputs[m], strict=False)
-            if a.commutes[n]:
-                pairs = zip(a.weights(n), b.weights(m), strict=False)
-            for v, w in pairs:
+            reads = (a.weights(n), b.weights(m)) if a.commutes[n] else (a.inputs[n], b.inputs[m])
+            for v, w in zip(*reads, strict=False):
                 if v >= 0 and w >= 0 and a.kind[v] == b.kind[w] == INITIALIZER:
-                    votes.setdefault(v, Counter())[w] += 1
-        for has_name in (True, False):
-            for v, counts in votes.items():
-                for w, _ in counts.most_common():
-                    if (a.value_names[v] == b.value_names[w]) == has_name:
-                        self._pair_values(v, w, STRUCTURE)
+                    votes[v][w] += 1
+        pairs = [(v, w) for v, counts in votes.items() for w, _ in counts.most_common()]
+        for v, w in sorted(pairs, key=lambda pair: a.value_names[pair[0]] != b.value_names[pair[1]]):
+            self._pair_values(v, w, STRUCTURE)
         ends = [{number: value for value, number in side.items()} for side in self._ends]
         for number in ends[0].keys() & ends[1].keys():
             self._pair_values(ends[0][number], ends[1][number], STRUCTURE)

@@ -22,12 +22,12 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
 from onnx_nb.analysis.compare.operands import constant_of
+from onnx_nb.analysis.compare.quantization import QUANTIZED
 from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError

@@ -15,6 +15,7 @@ from onnx_nb.analysis import results
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, decibels_text, number_text, quoted, share_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.model.save import destination, together, working_folder
@@ -202,14 +203,8 @@ class Calibration(results.Table, results.Displayed):
     @property
     def distinct(self) -> list[tuple[Range, list[str]]]:
         """The ranges in the order of `worst`, each once, with the names of other tensors that have the same values."""
-        groups: dict[tuple[Any, ...], tuple[Range, list[str]]] = {}
-        for entry in self.worst:
-            same = (entry.low, entry.high, str(entry.min), str(entry.max), str(entry.sqnr), entry.counts)
-            if same in groups:
-                groups[same][1].append(entry.name)
-            else:
-                groups[same] = entry, []
-        return list(groups.values())
+        groups = followers(((x.low, x.high, str(x.min), str(x.max), str(x.sqnr), x.counts), x) for x in self.worst)
+        return [(first, [entry.name for entry in others]) for first, *others in groups.values()]
 
     @property
     def message(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import numpy as np
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError
 from onnx_nb.analysis.formatting import count_text, number_text, quoted, share_text
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.quantize.calibration import FLOATS
@@ -43,12 +45,9 @@ class Headroom(Table, Displayed):
 
     def layers(self) -> list[dict[str, Any]]:
         """Return the row of the largest value of each layer, in order of execution, and how many overflow in it."""
-        rows = dict[str, dict[str, Any]]()
-        for row in self._rows:
-            best = rows.setdefault(row["layer"], {**row, "overflows": 0})
-            count = best["overflows"] + row["overflows"]
-            rows[row["layer"]] = {**max(best, row, key=lambda entry: entry["largest"]), "overflows": count}
-        return list(rows.values())
+        largest = operator.itemgetter("largest")
+        layers = followers((row["layer"], row) for row in self._rows).values()
+        return [{**max(rows, key=largest), "overflows": sum(row["overflows"] for row in rows)} for rows in layers]
 
     @property
     def overflows(self) -> tuple[str, ...]:
@@ -76,10 +75,8 @@ class Headroom(Table, Displayed):
 
     def _still(self) -> Still:
         rows = self.layers()
-        texts = [
-            (row["layer"], row["name"], row["op_type"], number_text(row["largest"], 4), number_text(row["share"], 3))
-            for row in rows
-        ]
+        names = operator.itemgetter("layer", "name", "op_type")
+        texts = [(*names(row), number_text(row["largest"], 4), number_text(row["share"], 3)) for row in rows]
         heads, alarms = ("Layer", "Value", "Op", "Largest", "÷ 65,504"), [row["overflows"] > 0 for row in rows]
         step = "`onnx_nb.edit(model).to_float16(feeds=feeds)` converts, and keeps in float32 what overflows."
         table = StillTable(heads, texts, "layer", 3, "", alarms)

@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx_nb.analysis.compare.comparison import Point
 from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.operands import TRANSPARENT
+from onnx_nb.analysis.compare.quantization import QUANTIZED
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.dataflow import followers
@@ -26,7 +27,6 @@ from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, attributes, graphs_of
 from onnx_nb.analysis.model.wire import set_entries
 
-_WEIGHT_SUFFIX: Final = "_quantized"
 _WIDE: Final = " in float"
 """Suffix of a weight of the float model, and of a value of type float16 before it is rounded to that."""
 _ELEM_TYPES: Final = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16, "float64": TensorProto.DOUBLE}
@@ -129,7 +129,7 @@ class Mixer:
             is_known = maker.op_type == "QuantizeLinear"
             tensor, source = maker.input[0].removesuffix(_INPUT_SUFFIX), maker.input[0]
         else:
-            tensor = node.input[0].removesuffix(_WEIGHT_SUFFIX)
+            tensor = node.input[0].removesuffix(QUANTIZED)
             is_known = tensor in self.reference.initializers
             source = tensor + _WIDE  # a dequantized bias may have the name of the bias
         has_site = is_known and bool(self.touching(tensor))
@@ -340,7 +340,6 @@ def _replace(graph: Any, by_output: Mapping[str, list[NodeProto]]) -> None:
 
 
 def _remove_unused(proto: ModelProto) -> None:
-    """Remove nodes that no output needs, and weights that no node reads."""
     graph = proto.graph
     names = {value.name for value in graph.output}
     left: list[NodeProto] = []

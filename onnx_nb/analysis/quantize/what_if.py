@@ -366,8 +366,8 @@ class ExclusionSearch:
             several = 1 if math.isinf(bound) else max(_TRIALS, _FIRST_TRIALS // (1 + len(exclusion)))
             likely = moves[:several]
             if by_node:  # what was measured is right also where errors do not add up
-                measured = sorted(moves, key=lambda move: -gains.get(move[0], 0.0))
-                likely = moves if step < _FULL_ROUNDS else [*likely, *measured[:several]]
+                by_gain = sorted(moves, key=lambda move: -gains.get(move[0], 0.0))
+                likely = moves if step < _FULL_ROUNDS else [*likely, *by_gain[:several]]
             for name, nodes in dict.fromkeys(likely):
                 report(len(exclusion) / len(every), f"{quoted(name)} tried in float")
                 score = self._runs.outcome(exclusion | nodes).score
@@ -465,9 +465,7 @@ class WhatIf:
         feeds = first if self._feeds is None else read_feeds(self.mixer.reference, self._feeds)
         return Runs(self.mixer, feeds, self._score)
 
-    def suggestion(
-        self, target: str | float, others: Runs | None = None, progress: Progress | None = None
-    ) -> list[str]:
+    def suggestion(self, target: str | float, more: Runs | None = None, progress: Progress | None = None) -> list[str]:
         """Return nodes that have to be in float to reach a target, also on the feeds of other runs."""
         text = str(target).strip()
         bound = Condition.read(text if text.startswith(">") else f">= {text}", "sqnr").bound
@@ -476,7 +474,7 @@ class WhatIf:
             exclusion = search.fewest(reach, stage(progress, 0.5, 1.0))
             if exclusion is None:
                 break
-            lack = 0.0 if others is None else bound - others.outcome(exclusion).score
+            lack = 0.0 if more is None else bound - more.outcome(exclusion).score
             if lack <= 0:
                 return [name for name in self.mixer.nodes if name in exclusion]
             reach = max(reach, self.runs.outcome(exclusion).score) + 1.1 * lack

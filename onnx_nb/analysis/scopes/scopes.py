@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,21 +22,8 @@ from onnx_nb.analysis.graph.dataflow import depths, followers, lines, strongly_c
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.model.model import cached
-from onnx_nb.analysis.scopes.structure import (
-    CHILDREN_LIMIT,
-    FEW,
-    FLAT_LIMIT,
-    MIN_PREPARED,
-    MIN_REPEATS,
-    Part,
-    Row,
-    Siblings,
-    common_start,
-    gathered,
-    levels,
-    named_scopes,
-    tidy,
-)
+from onnx_nb.analysis.scopes import structure
+from onnx_nb.analysis.scopes.structure import CHILDREN_LIMIT, MIN_REPEATS, Part, Row, Siblings
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints, Longs
@@ -164,8 +152,6 @@ class _ScopeColumns:
 
 
 class _AllScopes(_ScopeColumns):
-    """The scopes of all subgraphs."""
-
     def __init__(self, nodes: int) -> None:
         super().__init__()
         self.node_scope = np.zeros(nodes, np.int32)
@@ -197,11 +183,11 @@ class _AllScopes(_ScopeColumns):
                 a, b = (parent[a], b) if depth[a] >= depth[b] else (a, parent[b])
             return a
 
-        hidden = np.flatnonzero(graph.folded).tolist()
-        outputs = [(node, value) for node in hidden for value in graph.results(node)]
+        nodes = np.flatnonzero(graph.folded).tolist()
+        outputs = [(node, value) for node in nodes for value in graph.results(node)]
         readers = followers((node, reader) for node, value in outputs for reader in graph.consumers(value).tolist())
         # readers come before what they read
-        for node in itertools.chain.from_iterable(strongly_connected(hidden, readers)):
+        for node in itertools.chain.from_iterable(strongly_connected(nodes, readers)):
             if node in readers:
                 node_scope[node] = functools.reduce(common, {int(node_scope[reader]) for reader in readers[node]})
 
@@ -234,7 +220,7 @@ class Tree(_ScopeColumns):
     @classmethod
     def of(cls, part: Part) -> tuple[Tree, str]:
         """Form scopes from the first source that has a useful tree; return the tree and the name of the source."""
-        for source, paths, classes in named_scopes(part) if part.count >= MIN_REPEATS else ():
+        for source, paths, classes in structure.named_scopes(part) if part.count >= MIN_REPEATS else ():
             tree = cls(part.count)
             tree._plant(paths, classes)
             tree._prune()
@@ -245,7 +231,7 @@ class Tree(_ScopeColumns):
                 continue
             if tree._wrap_repeats(siblings):
                 tree._prune()
-            if np.count_nonzero(tree.of_item == 0) >= MIN_PREPARED:
+            if np.count_nonzero(tree.of_item == 0) >= structure.MIN_PREPARED:
                 # operators that only prepare shapes and masks hide the modules between them
                 for number, codes in enumerate(Siblings(tree, part).prepared(), 1):
                     name = PREPARED if number == 1 else f"{PREPARED} ({number})"
@@ -253,7 +239,7 @@ class Tree(_ScopeColumns):
             tree._limit(part, CHILDREN_LIMIT, tree._fold_branches(part))
             return tree, source
         tree = cls(part.count)
-        tree._limit(part, FLAT_LIMIT, tree._fold_branches(part))
+        tree._limit(part, structure.FLAT_LIMIT, tree._fold_branches(part))
         return tree, "structure"
 
     def alive(self) -> Longs:
@@ -270,12 +256,12 @@ class Tree(_ScopeColumns):
         return upward(np.minimum, first, np.asarray(self.parent))
 
     def _plant(self, paths: list[str], classes: Mapping[str, str]) -> None:
-        sources, paths = paths, gathered(paths)
+        sources, paths = paths, structure.gathered(paths)
         for item, (before, after) in enumerate(zip(sources, paths, strict=True)):
             above, _, name = before.rpartition("/")
             if name and after == above:
                 self.module_of_item[item] = name
-        neat = {path: tidy(path) for path in dict.fromkeys(paths)}
+        neat = {path: structure.tidy(path) for path in dict.fromkeys(paths)}
         scopes_by_path = {"": 0}
 
         def scope_of(path: str) -> int:
@@ -351,12 +337,11 @@ class Tree(_ScopeColumns):
         """Split a scope of a cycle where the flow leaves and reenters it, or else all; return the number of passes."""
         member = {scope: siblings.items_in(scope) for scope in scopes}
         for passes, scope in enumerate(sorted(scopes, key=lambda scope: len(member[scope])), 1):
-            level = levels(part, inside, {scope: member[scope]})
-            if self._divide(scope, member[scope].tolist(), level):
+            if self._divide(scope, member[scope].tolist(), structure.levels(part, inside, {scope: member[scope]})):
                 return passes
             if passes * len(inside) > 1_000_000:  # seconds
                 break
-        level = levels(part, inside, member)
+        level = structure.levels(part, inside, member)
         for scope in scopes:
             self._divide(scope, member[scope].tolist(), level)
         return len(scopes) + 1
@@ -408,7 +393,7 @@ class Tree(_ScopeColumns):
     def _fold_branches(self, part: Part) -> Siblings | None:
         """Put equal branches into SIBLINGS; return the edges between siblings if computed and still valid."""
         parent = np.asarray(self.parent)
-        if np.bincount(np.concatenate([self.of_item, parent[parent >= 0]])).max(initial=0) <= FEW:
+        if np.bincount(np.concatenate([self.of_item, parent[parent >= 0]])).max(initial=0) <= structure.FEW:
             return None
         siblings = Siblings(self, part)
         families = siblings.families()
@@ -426,16 +411,14 @@ class Tree(_ScopeColumns):
             self._roof(scope, members, name=name, kind=SIBLINGS)
         return None if families else siblings
 
-    def _roof(
-        self, scope: int, run: list[int], between: Sequence[int] = (), *, name: str = "", kind: int = REPEAT
-    ) -> int:
+    def _roof(self, scope: int, run: list[int], more: Sequence[int] = (), *, name: str = "", kind: int = REPEAT) -> int:
         classes = {self.cls[code] if code >= 0 else "" for code in run}
         name = name or self._range_name(run)
         above = self.path[run[0]].rpartition("/")[0] if run[0] >= 0 else self.path[scope]
         path = f"{above}/{name}" if above else name
         cls = classes.pop() if len(classes) == 1 else ""
         roof = self.add(scope, _with_stem(name, path), cls, kind=kind, path=path, repeat=len(run))
-        self._move([*run, *between], roof)
+        self._move([*run, *more], roof)
         return roof
 
     def _move(self, codes: Iterable[int], scope: int) -> None:
@@ -470,59 +453,51 @@ class Tree(_ScopeColumns):
 
     def _structure(self, part: Part, scope: int, row: Row) -> None:
         """Cut a long row where only one tensor is alive, and put runs of equal pieces into a REPEAT."""
-        waiting = [(scope, row)]
-        while waiting:
-            scope, row = waiting.pop()
-            top: list[int] = []
-            number = 0
-            for start, stop, unit in row.pieces():
-                if not unit:
-                    top.extend(row.codes[start:stop].tolist())
-                    continue
-                blocks = []
-                for at in range(start, stop, unit):
-                    number += 1
-                    blocks.append(self._block(part, scope, row.codes[at : at + unit].tolist(), f"block {number}"))
-                    if unit > CHILDREN_LIMIT:
-                        waiting.append((blocks[-1], row.part(at, at + unit)))
-                top.append(self._roof(scope, blocks) if len(blocks) > 1 else blocks[0])
-                if len(blocks) > CHILDREN_LIMIT:
-                    self._chunk(top[-1], blocks)
-            self._chunk(scope, top)
+        top: list[int] = []
+        number = itertools.count(1)
+        for start, stop, unit in row.pieces():
+            if not unit:
+                top.extend(row.codes[start:stop].tolist())
+                continue
+            blocks = []
+            for at in range(start, stop, unit):
+                codes = row.codes[at : at + unit].tolist()
+                blocks.append(self._block(part, scope, codes, f"block {next(number)}"))
+                if unit > CHILDREN_LIMIT:  # at most half of the row
+                    self._structure(part, blocks[-1], row.part(at, at + unit))
+            top.append(self._roof(scope, blocks) if len(blocks) > 1 else blocks[0])
+            self._chunk(top[-1], blocks)
+        self._chunk(scope, top)
 
     def _block(self, part: Part, scope: int, codes: list[int], name: str) -> int:
         names = [name for code in codes if code < 0 for name in part.constants[-1 - code]]
-        stem = common_start(names) if len(names) > 1 else ""
+        stem = os.path.commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071 (by character)
         is_specific = len(stem) > len(part.common_constant) and not stem.startswith("onnx::")
         stem = re.sub(r"[^./_]*$", "", stem).strip("./_").rpartition("/")[2]
-        name = stem if is_specific and stem else name
-        inner = self.add(scope, name)
+        inner = self.add(scope, stem if is_specific and stem else name)
         self._move(codes, inner)
         return inner
 
     def _chunk(self, scope: int, codes: list[int]) -> None:
         """Divide a row of more than `CHILDREN_LIMIT` into scopes of neighbors, in levels of about equal width."""
-        waiting = [(scope, codes)]
-        while waiting:
-            scope, codes = waiting.pop()
-            if len(codes) <= CHILDREN_LIMIT:
-                continue
-            levels = next(number for number in itertools.count(2) if CHILDREN_LIMIT**number >= len(codes))
-            width = int(np.ceil(len(codes) ** (1 / levels)))
-            width = next((round_ for round_ in (10, 16, 20, 25, 32, 50) if width <= round_ <= CHILDREN_LIMIT), width)
-            size = width ** (levels - 1)
-            parts = [codes[at : at + size] for at in range(0, len(codes), size)]
-            for number, inside in enumerate(parts, 1):
-                if len(inside) == 1:
-                    break  # a single last one is not moved
-                name = self._range_name(inside) if self.kind[scope] in (*ROWS, GATHERED) else ""
-                place = (number - 1) * size
-                span = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
-                name = name or span or f"part {number} of {len(parts)}"
-                repeat = len(inside) if self.repeat[scope] > 1 else 1
-                inner = self.add(scope, name, self.cls[scope], kind=GATHERED, repeat=repeat)
-                self._move(inside, inner)
-                waiting.append((inner, inside))
+        if len(codes) <= CHILDREN_LIMIT:
+            return
+        levels = next(number for number in itertools.count(2) if CHILDREN_LIMIT**number >= len(codes))
+        width = int(np.ceil(len(codes) ** (1 / levels)))
+        width = next((round_ for round_ in (10, 16, 20, 25, 32, 50) if width <= round_ <= CHILDREN_LIMIT), width)
+        size = width ** (levels - 1)
+        parts = [codes[at : at + size] for at in range(0, len(codes), size)]
+        for number, inside in enumerate(parts, 1):
+            if len(inside) == 1:
+                break  # a single last one is not moved
+            name = self._range_name(inside) if self.kind[scope] in (*ROWS, GATHERED) else ""
+            place = (number - 1) * size
+            span = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
+            name = name or span or f"part {number} of {len(parts)}"
+            repeat = len(inside) if self.repeat[scope] > 1 else 1
+            inner = self.add(scope, name, self.cls[scope], kind=GATHERED, repeat=repeat)
+            self._move(inside, inner)
+            self._chunk(inner, inside)
 
     def _range_name(self, codes: Sequence[int]) -> str:
         """Return a name for a row from its ends: "layers.0" and "layers.31" become "layers 0–31"."""

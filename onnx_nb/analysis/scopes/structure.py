@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,7 +96,7 @@ class Part:
     @functools.cached_property
     def common_constant(self) -> str:
         """The common start of the names of all constants."""
-        return common_start([name for names in self.constants for name in names])
+        return os.path.commonprefix([name for names in self.constants for name in names])  # noqa: RUF071 (by character)
 
     @functools.cached_property
     def before(self) -> list[list[int]]:
@@ -413,12 +414,6 @@ def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, 
     return level
 
 
-def common_start(names: Sequence[str]) -> str:
-    """Return the common start of all names."""
-    low, high = min(names, default=""), max(names, default="")
-    return low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))]
-
-
 def mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a hash of each pair (the finalizer of splitmix64)."""
     x = a * np.uint64(0x9E3779B97F4A7C15) + b * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(0x165667B19E3779F9)
@@ -467,11 +462,8 @@ OPERATION = 6
 
 def named_scopes(part: Part) -> Iterator[tuple[str, list[str], dict[str, str]]]:
     """Yield each source in a file: metadata, names or weights; the path of each item; the class of each path."""
-    for source, read, share in (
-        ("metadata", _metadata, 0.5),
-        ("names", _node_names, 0.5),
-        ("weights", _weight_names, 0.1),
-    ):
+    sources = ("metadata", _metadata, 0.5), ("names", _node_names, 0.5), ("weights", _weight_names, 0.1)
+    for source, read, share in sources:
         classes: dict[str, str] = {}
         paths = read(part, classes)
         spread = None if paths is None else _spread(part, paths, share, follow=source == "weights")
@@ -482,8 +474,7 @@ def named_scopes(part: Part) -> Iterator[tuple[str, list[str], dict[str, str]]]:
 def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
     """Read the nested scopes and their classes from ``metadata_props`` of torch's exporter."""
     graph = part.graph
-    sample = part.items[:: max(1, part.count // 64)].tolist()
-    if not any(graph.node(i).metadata_props for i in sample):
+    if not any(graph.node(i).metadata_props for i in part.items[:: max(1, part.count // 64)].tolist()):
         return None
     paths: dict[tuple[str, str], tuple[str, str] | None] = {}
     places: list[tuple[str, str] | None] = []

@@ -589,8 +589,8 @@ def test_no_tree_has_cycles_between_siblings(proto: onnx.ModelProto) -> None:
 @settings(max_examples=60, deadline=None)
 def test_the_structure_of_any_graph_gives_a_tree(proto: onnx.ModelProto) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structure, "FLAT_LIMIT", 3)
         for module in (scopes_module, structure):
-            patch.setattr(module, "FLAT_LIMIT", 3)
             patch.setattr(module, "CHILDREN_LIMIT", 4)
         graph = Graph.of(anonymous(proto))
         tree = scopes(graph)
