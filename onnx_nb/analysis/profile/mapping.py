@@ -101,12 +101,8 @@ def _in_calls(graph: Graph, flat: Graph, sites: Sequence[KernelPlace]) -> list[K
 
 def calls_around(graph: Graph, node: int) -> list[int]:
     """Return the opened calls of local functions that a node is inside, the innermost first."""
-    calls, subgraph = list[int](), graph.subgraphs[graph.node_subgraph[node]]
-    while subgraph.owner_node >= 0:
-        if subgraph.function is not None:
-            calls.append(subgraph.owner_node)
-        subgraph = graph.subgraphs[subgraph.parent]
-    return calls
+    frames = (graph.subgraphs[number] for number in graph.around(int(graph.node_subgraph[node])))
+    return [frame.owner_node for frame in frames if frame.function is not None]
 
 
 def _same_nodes(graph: Graph, flat: Graph) -> list[int]:
