@@ -1,7 +1,6 @@
 """The structure of a model as columns: producers, consumers, bodies, functions, order.
 
-`Graph.of` has the nodes of a model and of the bodies in it. `Graph.opened` also has those of local functions at each
-call, as a person sees them. Nodes and values of both have the same numbers. Broken graphs are described and drawn.
+`Graph.of` has the nodes of a model and of the bodies in it, `Graph.opened` also those of local functions at each call.
 """
 
 from __future__ import annotations

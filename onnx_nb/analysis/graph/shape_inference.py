@@ -620,14 +620,9 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
         return graph.update
     flow, types = Flow.of(graph.plain), graph.declared
     # small integers may determine shapes, so their producers are walked even if their types are declared
-    complete = np.asarray([kind.is_complete and not is_integer(kind) for kind in types.table.known])[types.of_value]
-    nodes = set[int]()
-    waiting = [flow.producer[value] for value in values if not complete[value]]
-    while waiting:
-        node = waiting.pop()
-        if node >= 0 and node not in nodes:
-            nodes.add(node)
-            waiting += [flow.producer[value] for value in flow.reads(node) if not complete[value]]
+    is_complete = [kind.is_complete and not is_integer(kind) for kind in types.table.known]
+    complete = set(np.flatnonzero(np.asarray(is_complete)[types.of_value]).tolist())
+    nodes = flow.ancestors([value for value in values if value not in complete], complete)
     return TypeWalk(graph, types).run(nodes)
 
 

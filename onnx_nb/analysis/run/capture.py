@@ -1,8 +1,7 @@
 """Every intermediate value of a model: statistics as the values pass, arrays only on request.
 
-`windows` runs the model in small sessions and drops each value after its last reader, so that capturing everything
-takes less memory than a plain run; `value_recorder` turns values into statistics and keeps arrays. This module runs
-feeds one after another, in another process or in parallel, and merges their results.
+`windows` runs the model, `value_recorder` turns values into statistics and keeps arrays, and this module merges the
+results of feeds that ran one after another, in another process or in parallel.
 """
 
 from __future__ import annotations

@@ -203,7 +203,8 @@ def _from_file(model: Model, path: Path, name: str, kind: TypeProto, shapes: Map
     if path.suffix in (".npy", ".npz"):
         arrays = read_arrays(path)
         if name not in arrays and len(arrays) != 1:
-            raise FeedError(f"{quoted(str(path))} holds {tensors.listed(arrays) or 'nothing'}, not input {quoted(name)}.")
+            what = f"{tensors.listed(arrays) or 'nothing'}, not input {quoted(name)}"
+            raise FeedError(f"{quoted(str(path))} holds {what}.")
         return viewed(arrays.get(name, next(iter(arrays.values()))), kind)
     symbols, overrides = bound(Graph.opened(model), shapes or {})
     dims, dtype = overrides.get(name) or dimensions(kind), numpy_dtype(kind.tensor_type.elem_type)

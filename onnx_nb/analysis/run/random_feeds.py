@@ -21,7 +21,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.operators import Operator, facts
+from onnx_nb.analysis.graph.operators import EVERY, Operator, facts
 from onnx_nb.analysis.graph.shape_inference import BROKEN, Inference, bound, infer
 from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
 from onnx_nb.analysis.model import tensors
@@ -373,7 +373,7 @@ _MAX_TENSORS: Final = 2000
 def _added(use: InputUse, types: Inference) -> int | None:
     """Return the number that a node adds to the values it passes on; ``None`` if it computes something else."""
     (op, domain), index = use.op, use.index
-    if use.facts.does_move(index):
+    if not {index, EVERY}.isdisjoint(use.facts.moves):
         return 0
     is_sum = not domain and (op == "Add" or (op == "Sub" and index == 0))
     if is_sum and types.case_of[use.node] >= 0:

@@ -312,7 +312,6 @@ def _fine(array: NDArray[Any], kind: np.dtype[Any], plain: Statistics) -> Histog
 
 
 class _Moments(NamedTuple):
-
     size: int
     mean: float
     std: float

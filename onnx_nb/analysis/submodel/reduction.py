@@ -248,7 +248,6 @@ def reduce(
 
 
 class _Search:
-
     def __init__(self, model: Model, check: Check | str, feed: dict[str, Any], progress: Progress | None) -> None:
         self.graph = Graph.of(model)
         self._check, self._given, self._feed = _Command(check) if isinstance(check, str) else check, check, feed
@@ -402,7 +401,6 @@ class _Search:
 
 
 class _Command:
-
     def __init__(self, command: str) -> None:
         self._command, self._words = command, shlex.split(command)
         self.said = ""
