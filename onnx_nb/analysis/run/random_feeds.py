@@ -326,7 +326,7 @@ def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
             if inputs[0] != value:
                 continue
             if "pointwise" in use.facts.traits:
-                todo.extend(out for out in graph.node_outputs(node).tolist() if out >= 0 and out not in visits)
+                todo.extend(out for out in graph.results(node) if out not in visits)
             elif use.facts.fits:
                 axis, size = _asked(_fitting, use, use.shape(use.facts.weights[0]) or ()) or (0, 0)
                 if size and -rank <= axis < rank:
@@ -357,7 +357,7 @@ def _uses(types: Inference, value: int) -> Iterator[InputUse]:
                 yield use
                 more = _asked(lambda use, _: _added(use, types), use, ())
                 if more is not None:
-                    todo.extend((output, offset + more) for output in graph.node_outputs(node).tolist() if output >= 0)
+                    todo.extend((output, offset + more) for output in graph.results(node))
                 elif use.op in (("Loop", ""), ("Scan", "")):
                     # the first two inputs of a Loop are the trip count and the condition
                     for subgraph in graph.bodies(node):
