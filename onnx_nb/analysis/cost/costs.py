@@ -17,7 +17,7 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost import flops
-from onnx_nb.analysis.cost.memory import Cache, Memory, accesses, caches, liveness
+from onnx_nb.analysis.cost.memory import Cache, Memory, caches, liveness
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph import operators
@@ -42,8 +42,6 @@ By = Literal["node", "scope"]
 
 _RUN = ("macs", "flops", "activation_bytes")
 """Metrics that depend on shapes and so may be unknown."""
-_MOVED = ("mem_access", "memory_footprint", "compute_density")
-"""Metrics of a node's memory, by their names in onnxsim."""
 _METRICS = ("macs", "flops", "parameters", "parameter_bytes", "activation_bytes")
 
 
@@ -118,11 +116,6 @@ class Costs:
     """Bytes of each value; NaN if unknown."""
 
     @functools.cached_property
-    def mem_access(self) -> Column:
-        """Bytes of activations and weights that each node reads and writes in one run of it; 0 for views."""
-        return accesses(self.graph, self._nbytes)
-
-    @functools.cached_property
     def memory(self) -> Memory:
         """What is alive when, and the peak."""
         return liveness(self.graph, self._nbytes, self.graph.model.nbytes)
@@ -195,15 +188,11 @@ class Costs:
     def rows(self, by: By = "node") -> list[dict[str, Any]]:
         """Return a row for each node, or each scope; unknown costs are None.
 
-        A node also has ``mem_access``, the bytes that it reads and writes, ``memory_footprint``, the bytes alive while
-        it runs (None for nodes in bodies), and ``compute_density``, its FLOPs for each byte of ``mem_access``.
-
         Returns
         -------
         list of dict
-            By node: node, op, scope, macs, flops, parameters, parameter_bytes, activation_bytes, mem_access,
-            memory_footprint, compute_density, and in ``unknown`` the reason. By scope: scope, class, macs, … and in
-            ``unknown`` the number of nodes.
+            By node: node, op, scope, macs, flops, parameters, parameter_bytes, activation_bytes, and in ``unknown`` the
+            reason. By scope: scope, class, macs, … and in ``unknown`` the number of nodes.
         """
         if by == "scope":
             return [
@@ -213,12 +202,7 @@ class Costs:
                 for group, path in enumerate(self.scopes.scope_path)
             ]
         places = np.asarray(self.scopes.scope_path, object)[self.scopes.node_scope].tolist()
-        footprint = np.full(self.graph.node_count, math.nan)
-        footprint[self.memory.order] = self.memory.alive
-        density = self.flops / np.where(self.mem_access > 0, self.mem_access, math.nan)
-        traffic = zip(_MOVED, (self.mem_access, footprint, density), strict=True)
-        figures = {metric: getattr(self, metric) for metric in _METRICS} | dict(traffic)
-        columns = {metric: _cells(column) for metric, column in figures.items()}
+        columns: dict[str, list[Any]] = {metric: _cells(getattr(self, metric)) for metric in _METRICS}
         columns["unknown"] = np.asarray(self.reasons, object)[self.reason_of].tolist()
         return [
             {"node": name, "op": self.graph.op_type(node), "scope": places[node]}
@@ -229,8 +213,7 @@ class Costs:
     def to_frame(self, by: By = "node") -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
         keys = ["node", "op", "scope"] if by == "node" else ["scope", "class"]
-        metrics = (*_METRICS, *_MOVED) if by == "node" else _METRICS
-        return data_frame(self.rows(by), [*keys, *metrics, "unknown"]).astype(dict.fromkeys(metrics, "float64"))
+        return data_frame(self.rows(by), [*keys, *_METRICS, "unknown"]).astype(dict.fromkeys(_METRICS, "float64"))
 
     def __repr__(self) -> str:
         cost = self.total

@@ -238,13 +238,3 @@ def _has_trait(graph: Graph, node: int, trait: str) -> bool:
     """Return whether a standard operator has a trait, and the node an input."""
     op, domain = graph.operators[graph.op_index[node]]
     return not domain and trait in facts(op).traits and len(graph.node_inputs(node)) > 0
-
-
-def accesses(graph: Graph, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes that each node reads and writes: inputs, weights and outputs, each once; NaN if unknown."""
-    totals = np.zeros(graph.node_count)
-    for node in range(graph.node_count):
-        values = {*graph.node_inputs(node).tolist(), *graph.node_outputs(node).tolist()} - {-1}
-        is_free = graph.folded[node] or _has_trait(graph, node, "view")
-        totals[node] = 0.0 if is_free else float(nbytes[list(values)].sum())
-    return totals

@@ -59,13 +59,7 @@ class Flow:
     @functools.cached_property
     def edges(self) -> tuple[Ints, Ints]:
         """Return (reader, value) of all reads by main nodes, sorted by reader."""
-        graph = self.graph
-        value = graph.in_value[: graph.in_ptr[graph.main_count]]
-        reader = np.repeat(np.arange(graph.main_count, dtype=np.int32), np.diff(graph.in_ptr[: graph.main_count + 1]))
-        owners = sorted({frame.owner_node for frame in graph.subgraphs[1:] if frame.parent == 0})
-        outer = [graph.outer_values(node) for node in owners]
-        reader = np.concatenate([reader, np.repeat(np.asarray(owners, np.int32), [len(c) for c in outer])])
-        value = np.concatenate([value, *outer])
+        value, reader = self.graph.subgraph_reads(0)
         by_reader = np.argsort(reader, kind="stable")
         by_reader = by_reader[value[by_reader] >= 0]
         return reader[by_reader].astype(np.int32), value[by_reader]

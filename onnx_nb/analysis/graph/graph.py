@@ -1,7 +1,6 @@
 """The structure of a model as columns: producers, consumers, bodies, functions, order.
 
-`Graph.of` has the nodes of a model and of the bodies in it. `Graph.opened` also has those of local functions at each
-call, as a person sees them. Nodes and values of both have the same numbers. Broken graphs are described and drawn.
+`Graph.of` has the nodes of a model and of the bodies in it, `Graph.opened` also those of local functions at each call.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from onnx_nb.analysis.graph.dataflow import followers, topological
 from onnx_nb.analysis.graph.diagnostics import Problem, Problems, structural_problems
 from onnx_nb.analysis.graph.names import INITIALIZER, Names, NodeTable, ints
 from onnx_nb.analysis.graph.shape_inference import Inference, TypeWalk
-from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Subgraph, may_hold_graphs
+from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Subgraph, may_hold_graphs, opsets_of
 from onnx_nb.analysis.graph.types import DeclaredTypes, ValueType
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.functions import Key, canonical, functions_of
+from onnx_nb.analysis.model.functions import Key, functions_of
 from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
@@ -116,9 +115,7 @@ class Graph:
         self.functions = plain.functions if plain else MappingProxyType(functions_of(proto))
         # imports of the model override those of its functions
         importers = [*(self.functions.values() if plain else ()), proto]
-        self.opsets = MappingProxyType(
-            {canonical(plain_text(o.domain)): int(o.version) for importer in importers for o in importer.opset_import}
-        )
+        self.opsets = MappingProxyType(opsets_of(*importers))
         table = NodeTable.of(proto.graph.node)
         self.main_count = len(proto.graph.node)
         able = {key for key in table.operators if may_hold_graphs(*key, self.opsets)}
@@ -133,6 +130,8 @@ class Graph:
         self.in_ptr, self.out_ptr = _pointers(table.in_count), _pointers(table.out_count)
 
         self._resolved = names = Names(table, self.in_ptr, self.out_ptr)
+        self.prefixes = names.prefixes
+        """Prefix of the names of nodes and values in each subgraph: the name of its call, "call::"."""
         self.subgraphs = tuple(map(names.resolve, inside.subgraphs))
         self.value_count = len(names.kinds)
         self.value_kind = np.frombuffer(bytes(names.kinds), np.uint8)
@@ -187,13 +186,9 @@ class Graph:
         names, count = self._table.names, self.plain.node_count
         if self.plain is self:
             return names
-        prefixes = [prefix.encode() for prefix in self._resolved.prefixes]
+        prefixes = [prefix.encode() for prefix in self.prefixes]
         inner = zip(names[count:].pieces(), self.node_subgraph[count:].tolist(), strict=True)
         return Spans.joined([names[:count], Spans.of(prefixes[f] + name if name else b"" for name, f in inner)])
-
-    def prefix(self, frame: int) -> str:
-        """Return the prefix of the names of nodes and values in a subgraph: the name of its call, "call::"."""
-        return self._resolved.prefixes[frame]
 
     @property
     def value_names(self) -> list[str]:
@@ -223,8 +218,7 @@ class Graph:
         OnnxNbError
             If there is none; the message names the closest ones, or the outputs of a node of that name.
         """
-        for frame, scope in enumerate(self._resolved.scopes):
-            prefix = self._resolved.prefixes[frame]
+        for frame, (scope, prefix) in enumerate(zip(self._resolved.scopes, self.prefixes, strict=True)):
             number = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
             if name and number >= 0 and (not prefix or self.value_subgraph[number] == frame):
                 return number
@@ -275,13 +269,15 @@ class Graph:
 
     def opsets_of(self, node: int) -> Mapping[str, int]:
         """Return the opset version of each domain for a node; inside a function, those of the function."""
-        frame = int(self.node_subgraph[node])
-        while frame > 0 and self.subgraphs[frame].function is None:
-            frame = self.subgraphs[frame].parent
-        function = self.subgraphs[frame].function
-        if function is None:
-            return self.plain.opsets
-        return {canonical(plain_text(o.domain)): int(o.version) for o in function.opset_import}
+        functions = (self.subgraphs[number].function for number in self.around(int(self.node_subgraph[node])))
+        function = next(filter(None, functions), None)
+        return self.plain.opsets if function is None else opsets_of(function)
+
+    def around(self, number: int) -> Iterator[int]:
+        """Yield a subgraph and those around it, the innermost first."""
+        while number >= 0:
+            yield number
+            number = self.subgraphs[number].parent
 
     def node_label(self, node: int) -> str:
         """Name a node for a message: "Conv '/stem/Conv'", or "Conv" if it has no name."""
@@ -424,8 +420,8 @@ class Graph:
             return np.arange(place.start, place.stop, dtype=np.int32)
         return ints(topological(place.start, place.stop, zip(source.tolist(), target.tolist(), strict=True)))
 
-    def subgraph_edges(self, frame: int) -> tuple[Ints, Ints]:
-        """Return (producer, consumer) of every read in a subgraph; outer-scope values count as read by the owner."""
+    def subgraph_reads(self, frame: int) -> tuple[Ints, Ints]:
+        """Return (value, reader) of every read in a subgraph; outer-scope values count as read by the owner."""
         place = self.subgraphs[frame]
         begin, end = self.in_ptr[place.start], self.in_ptr[place.stop]
         counts = np.diff(self.in_ptr[place.start : place.stop + 1])
@@ -437,6 +433,11 @@ class Graph:
             read = [self._captured[node] for node in owners]
             target = np.concatenate([target, np.repeat(ints(owners), [len(values) for values in read])])
             value = np.concatenate([value, *read])
+        return value, target
+
+    def subgraph_edges(self, frame: int) -> tuple[Ints, Ints]:
+        """Return (producer, consumer) of every read in a subgraph; outer-scope values count as read by the owner."""
+        place, (value, target) = self.subgraphs[frame], self.subgraph_reads(frame)
         source = np.where(value >= 0, self.producer[value], -1) if len(self.producer) else np.full_like(value, -1)
         inside = (source >= place.start) & (source < place.stop)
         return source[inside].astype(np.int32), target[inside]

@@ -26,6 +26,7 @@ from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.diagnostics import Problem
+from onnx_nb.analysis.graph.subgraphs import opsets_of
 from onnx_nb.analysis.graph.types import (
     FLOATS_WANTED,
     DeclaredTypes,
@@ -39,7 +40,7 @@ from onnx_nb.analysis.graph.types import (
     unwrapped,
 )
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.functions import canonical, fatal
+from onnx_nb.analysis.model.functions import fatal
 from onnx_nb.analysis.model.model import label_of, read_tensor
 from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, dimensions_text, fits, input_types, listed
 
@@ -288,7 +289,6 @@ class TypeWalk:
         return tuple([v if v < 0 or self._values[v].dtype.kind in "iub" else _NO_VALUE for v in numbers])
 
     def _read(self, value: int, kind: int) -> int:
-        """Read a weight if it is small."""
         tensor = self._graph.weight(value)
         if not isinstance(tensor, TensorProto) or not is_small(self._types[kind]):
             return _NO_VALUE
@@ -383,7 +383,6 @@ class TypeWalk:
         return len(self._cases) - 1
 
     def _outputs(self, node: int, case: Case) -> list[int]:
-        """Find the types of the outputs of a node."""
         subgraphs = self._graph.bodies(node)
         if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
             return self._call(node, subgraphs[0])
@@ -441,7 +440,7 @@ class TypeWalk:
     def _call(self, node: int, subgraph: int) -> list[int]:
         """Walk through a call of a local function, whose nodes read the caller's values."""
         function = self._graph.subgraphs[subgraph].function
-        imports = {canonical(plain_text(o.domain)): int(o.version) for o in function.opset_import} if function else {}
+        imports = opsets_of(function) if function else {}
         if imports not in self._scopes:
             self._scopes.append(imports)
         before, self._scope = self._scope, self._scopes.index(imports)
@@ -451,7 +450,6 @@ class TypeWalk:
         return self._types_of(self._graph.subgraphs[subgraph].outputs)
 
     def _control(self, node: int, case: Case, subgraphs: Sequence[int]) -> list[int]:
-        """Find the types of the outputs of a node with bodies."""
         op = plain_text(case.node.op_type)
         if op == "Loop" and len(subgraphs) == 1:
             return self._loop(node, case, subgraphs[0])
@@ -622,14 +620,9 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
         return graph.update
     flow, types = Flow.of(graph.plain), graph.declared
     # small integers may determine shapes, so their producers are walked even if their types are declared
-    complete = np.asarray([kind.is_complete and not is_integer(kind) for kind in types.table.known])[types.of_value]
-    nodes = set[int]()
-    waiting = [flow.producer[value] for value in values if not complete[value]]
-    while waiting:
-        node = waiting.pop()
-        if node >= 0 and node not in nodes:
-            nodes.add(node)
-            waiting += [flow.producer[value] for value in flow.reads(node) if not complete[value]]
+    is_complete = [kind.is_complete and not is_integer(kind) for kind in types.table.known]
+    complete = set(np.flatnonzero(np.asarray(is_complete)[types.of_value]).tolist())
+    nodes = flow.ancestors([value for value in values if value not in complete], complete)
     return TypeWalk(graph, types).run(nodes)
 
 

@@ -60,6 +60,11 @@ class Subgraph:
     """Values of ``graph.initializer`` and ``graph.sparse_initializer``, in order."""
 
 
+def opsets_of(*importers: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+    """Return the version of each domain that models or functions import; the last one that imports it decides."""
+    return {canonical(plain_text(o.domain)): int(o.version) for importer in importers for o in importer.opset_import}
+
+
 def may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, int]) -> bool:
     """Return whether nodes of an operator may have bodies."""
     domain = canonical(plain_text(domain))

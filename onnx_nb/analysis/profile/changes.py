@@ -2,10 +2,7 @@
 
 Kernels of two profiles are compared where they compute the same nodes. Where one profile fused what the other ran by
 itself, the smallest sets of nodes are compared that each profile computes by kernels of its own.
-
-A set is slower or faster if the difference leaves its band of noise: the spread of its own runs and sessions, 5% of its
-time and, between profiles of equal settings, the spread of the ratios of all sets, which share the drift of the machine
-and what differs from session to session. Between other settings a common factor may be their effect: it is left in.
+`Profile.compare` says what is noise.
 """
 
 from __future__ import annotations

@@ -101,12 +101,8 @@ def _in_calls(graph: Graph, flat: Graph, sites: Sequence[KernelPlace]) -> list[K
 
 def calls_around(graph: Graph, node: int) -> list[int]:
     """Return the opened calls of local functions that a node is inside, the innermost first."""
-    calls, subgraph = list[int](), graph.subgraphs[graph.node_subgraph[node]]
-    while subgraph.owner_node >= 0:
-        if subgraph.function is not None:
-            calls.append(subgraph.owner_node)
-        subgraph = graph.subgraphs[subgraph.parent]
-    return calls
+    frames = (graph.subgraphs[number] for number in graph.around(int(graph.node_subgraph[node])))
+    return [frame.owner_node for frame in frames if frame.function is not None]
 
 
 def _same_nodes(graph: Graph, flat: Graph) -> list[int]:
@@ -192,7 +188,7 @@ class _Mapping:
         uses = Counter(node for place in sites if place.how in ("name", "tensor") for node in place.nodes)
         for number, place in enumerate(sites):
             if place.how in ("name", "tensor") and len(place.nodes) > 1:
-                values = (self.same[value] for value in self._outputs(number))
+                values = (self.same[value] for value in ran.results(number))
                 makers = {self._node(ran.names[number], -1), *(int(graph.producer[value]) for value in values)}
                 nodes = tuple(node for node in place.nodes if uses[node] == 1 or node in makers)
                 sites[number] = dataclasses.replace(place, nodes=nodes or place.nodes)
@@ -206,7 +202,7 @@ class _Mapping:
                 name = ran.value_names[value]  # float16 that onnxruntime computes in float32 has a longer one
                 self._set(value, max(self._value(n, here) for n in (name, name.removeprefix(CAST_PREFIX))))
         for node in order:
-            unknown = [value for value in self._outputs(node) if self.same[value] < 0]
+            unknown = [value for value in ran.results(node) if self.same[value] < 0]
             if not unknown:
                 continue
             name = ran.names[node]
@@ -256,7 +252,7 @@ class _Mapping:
 
     def _place(self, node: int, subgraph: int) -> KernelPlace:
         ran, graph, here = self._ran, self._graph, self._subgraph[subgraph]
-        outputs = self._outputs(node)
+        outputs = ran.results(node)
         targets = [self.same[value] for value in outputs if self.same[value] >= 0]
         read = {self.same[value] for value in self._inputs(node)}
         original = self._node(ran.names[node], here)
@@ -283,8 +279,8 @@ class _Mapping:
             if node < 0 or node in nodes:
                 continue
             nodes.add(node)
-            for value in (*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist()):
-                maker = int(graph.producer[value]) if value >= 0 else -1
+            for value in graph.reads(node):
+                maker = int(graph.producer[value])
                 if maker < 0 or value in self._computed or self._constant[value]:
                     continue
                 if graph.node_subgraph[maker] != graph.node_subgraph[node]:
@@ -299,16 +295,13 @@ class _Mapping:
         ran, targets, visits, todo = self._ran, dict[int, None](), set(values), deque(values)
         while todo:
             for reader in ran.consumers(todo.popleft()).tolist():
-                for value in self._outputs(reader):
+                for value in ran.results(reader):
                     if self.same[value] >= 0:
                         targets[self.same[value]] = None
                     elif value not in visits:
                         visits.add(value)
                         todo.append(value)
         return list(targets)
-
-    def _outputs(self, node: int) -> list[int]:
-        return [value for value in self._ran.node_outputs(node).tolist() if value >= 0]
 
     def _inputs(self, node: int) -> list[int]:
         """Return the tensors that a node reads, without weights and constants."""

@@ -1,6 +1,6 @@
 """The result of a profile: kernels of onnxruntime, and the nodes of the model that each computes.
 
-A kernel may compute several nodes at once: its time belongs to its set of nodes, and is divided only on request.
+A kernel may compute several nodes at once: its time belongs to its set of nodes, and is not divided.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from onnx_nb.analysis.model.saved import Count, Size, read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.profile.mapping import KernelPlace, places
-from onnx_nb.analysis.profile.rows import FALLBACK, By, Split, rows, short, spread_of
+from onnx_nb.analysis.profile.rows import FALLBACK, By, rows, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     CPU,
     Optimization,
@@ -311,7 +311,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             texts.append("what its machine can do is unknown: no roofline")
         return (*texts, f"{self.mapped:.0%} mapped")
 
-    def rows(self, by: By = "kernel", *, split: Split | None = None) -> list[dict[str, Any]]:
+    def rows(self, by: By = "kernel") -> list[dict[str, Any]]:
         """Return a row for each kernel, node, operator, scope or provider, the longest first; nodes in file order.
 
         Parameters
@@ -320,15 +320,12 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             ``"kernel"``, ``"node"``, ``"operator"`` (of kernels), ``"scope"``, ``"provider"``, or ``"fallback"``
             (kernels that are not on the provider that was asked for first; ``assigned`` is where onnxruntime says it
             put their nodes, if it was asked, and ``reason`` is inferred). A scope has the time of those
-            kernels whose nodes are all inside it.
-        split
-            The time of a kernel that computes several nodes is in ``set_seconds`` of each of them, and ``seconds`` is
-            None. ``"macs"`` divides it by the multiply-accumulates of the nodes; then ``status`` is "split by MACs".
+            kernels whose nodes are all inside it. The time of a kernel that computes several nodes is in
+            ``set_seconds`` of each of them, and ``seconds`` is None.
         """
-        return rows(self, by, split)
+        return rows(self, by)
 
     def _still(self) -> Still:
-        """Return scopes, operators, kernels and providers as tables, the longest first."""
 
         def table(by: By, *columns: str) -> StillTable:
             rows = [row for row in self.rows(by) if row[columns[0]]]
@@ -343,9 +340,9 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         providers = table("provider", "provider")
         return Still(self.message, " · ".join(self.facts), (*tables, providers) if len(providers.rows) > 1 else tables)
 
-    def to_frame(self, by: By = "kernel", *, split: Split | None = None) -> pd.DataFrame:
+    def to_frame(self, by: By = "kernel") -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
-        table = self.rows(by, split=split)
+        table = self.rows(by)
         return data_frame(table, [*table[0]] if table else FALLBACK)
 
     def compare(self, after: Profile) -> ProfileComparison:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,15 +18,14 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.profile.result import Kernel, Profile
 
 By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
-Split = Literal["macs"]
 FALLBACK: Final = ("kernel", "op", "nodes", "provider", "wanted", "assigned", "reason", "seconds", "share")
 """Columns of the only table that may be without rows."""
 
 
-def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
+def rows(profile: Profile, by: By) -> list[dict[str, Any]]:
     """Return the rows of a table, as `Profile.rows` describes them."""
     if by == "node":
-        return _node_rows(profile, split)
+        return _node_rows(profile)
     if by in ("kernel", "fallback"):
         order = np.argsort(-profile.shares, kind="stable").tolist()
         table = [_kernel_row(profile, profile.kernels[number], float(profile.shares[number])) for number in order]
@@ -95,9 +93,8 @@ def _kernel_row(profile: Profile, kernel: Kernel, share: float) -> dict[str, Any
     }
 
 
-def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
+def _node_rows(profile: Profile) -> list[dict[str, Any]]:
     graph, tree = profile.graph, scopes(profile.graph)
-    macs = None if split is None else profile.costs.macs
     kernels: dict[int, list[Kernel]] = {}
     for kernel in profile.kernels:
         inner = {call for node in kernel.opened for call in calls_around(graph, node)}
@@ -107,9 +104,8 @@ def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
     for node, name in enumerate(graph.names):
         members = kernels.get(node, [])
         size = max((len(_set(graph, kernel, node)) for kernel in members), default=0)
-        seconds = sum(kernel.median * _part(graph, kernel, node, macs) for kernel in members)
-        is_split = bool(members) and not math.isnan(seconds)
-        status = "measured" if size == 1 else "split by MACs" if is_split else "in a set"
+        seconds = float(sum(kernel.median for kernel in members)) if members else None
+        status = "measured" if size == 1 else "in a set"
         if not members:
             status = "constant" if graph.folded[node] else "did not run"
         rows.append(
@@ -119,8 +115,8 @@ def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
                 "scope": tree.scope_path[tree.node_scope[node]],
                 "provider": next((k.provider for k in members if not k.edge), profile.assigned.get(node, "")),
                 "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in members)),
-                "seconds": float(seconds) if is_split else None,
-                "set_seconds": float(sum(kernel.median for kernel in members)) if members else None,
+                "seconds": seconds if size == 1 else None,
+                "set_seconds": seconds,
                 "set_size": size,
                 "status": status,
             }
@@ -133,15 +129,6 @@ def _set(graph: Graph, kernel: Kernel, node: int) -> tuple[int, ...]:
     if node in kernel.nodes:
         return kernel.nodes
     return node, *(n for n in kernel.opened if n != node and node not in calls_around(graph, n))
-
-
-def _part(graph: Graph, kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float:
-    """Return the share of a kernel's time that a node has; NaN if it is unknown."""
-    together = _set(graph, kernel, node)
-    if len(together) == 1:
-        return 1.0
-    total = math.nan if macs is None else float(macs[list(together)].sum())
-    return math.nan if macs is None or not total else float(macs[node]) / total
 
 
 def spread_of(seconds: NDArray[np.float64]) -> float:

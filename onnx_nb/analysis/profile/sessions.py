@@ -12,8 +12,8 @@ import platform
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 import onnx
@@ -35,13 +35,7 @@ if TYPE_CHECKING:
 
 Optimization = Literal["all", "layout", "extended", "basic", "off"]
 
-_LEVELS: Final[Mapping[Optimization, str]] = {
-    "all": "ORT_ENABLE_ALL",
-    "layout": "ORT_ENABLE_LAYOUT",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "basic": "ORT_ENABLE_BASIC",
-    "off": "ORT_DISABLE_ALL",
-}
+_LEVELS: Final = {level: f"ORT_ENABLE_{level.upper()}" for level in get_args(Optimization)} | {"off": "ORT_DISABLE_ALL"}
 _RECORD: Final = "session.record_ep_graph_assignment_info"
 CPU: Final = "CPUExecutionProvider"
 _SMALL: Final = 1024

@@ -1,8 +1,7 @@
 """Every intermediate value of a model: statistics as the values pass, arrays only on request.
 
-`windows` runs the model in small sessions and drops each value after its last reader, so that capturing everything
-takes less memory than a plain run; `value_recorder` turns values into statistics and keeps arrays. This module runs
-feeds one after another, in another process or in parallel, and merges their results.
+`windows` runs the model, `value_recorder` turns values into statistics and keeps arrays, and this module merges the
+results of feeds that ran one after another, in another process or in parallel.
 """
 
 from __future__ import annotations
@@ -543,10 +542,9 @@ def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partia
     position = {node: at for at, node in enumerate(order)}
 
     def place(value: int) -> int:
-        node, subgraph = int(graph.producer[value]), int(graph.value_subgraph[value])
-        while subgraph:  # a value inside a subgraph takes the place of its owner in the main graph
-            node, subgraph = graph.subgraphs[subgraph].owner_node, graph.subgraphs[subgraph].parent
-        return position.get(node, -1)
+        *around, _ = graph.around(int(graph.value_subgraph[value]))
+        # a value inside a subgraph takes the place of its owner in the main graph
+        return position.get(graph.subgraphs[around[-1]].owner_node if around else int(graph.producer[value]), -1)
 
     def translate(partial: Partial) -> Partial:
         """Renumber the results of a model with casts, in which Constant nodes have become weights."""

@@ -96,7 +96,7 @@ def read_feeds(
             try:
                 yield validate_feeds(source, _from_files(source, _from_path(source, path), shapes))
             except FeedError as error:
-                place = _quoted(path)
+                place = quoted(str(path))
                 prefix = "" if place in error.message else f"{place}: "
                 raise FeedError(prefix + error.message, advice=error.advice) from error
     elif is_array(feeds) or (isinstance(feeds, list | tuple) and not _is_dataset(source, feeds)):
@@ -159,12 +159,12 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
         files = [file for file in inside if file.suffix in (".npy", ".pb") or file in media]
         if not files and order:
             advice = f"Put {_SUFFIXES} files in it, named after the inputs or input_0, input_1, …."
-            raise FeedError(f"{_quoted(path)} holds no feed.", advice=advice)
+            raise FeedError(f"{quoted(str(path))} holds no feed.", advice=advice)
     else:
         with reading(path, "a file", FeedError):
             check_file(path)
         if path.suffix not in (".npz", ".npy", ".pb") and path.suffix.lower() not in _READERS:
-            message = f"{_quoted(path)} is not a known kind of feed file."
+            message = f"{quoted(str(path))} is not a known kind of feed file."
             raise FeedError(message, advice=f"Give a {_SUFFIXES} file, or a folder of them.")
     if path.suffix == ".npz":
         arrays = read_arrays(path)
@@ -180,7 +180,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
         if label in kinds and file.stem not in kinds:
             name = label
         if not name or name in feed:
-            message = f"it is unknown to which input {_quoted(file)} belongs."
+            message = f"it is unknown to which input {quoted(str(file))} belongs."
             raise FeedError(message, advice=f"Name it after one of {tensors.listed(kinds) or 'none'}.")
         feed[name] = viewed(value, kinds.get(name))
     return feed
@@ -203,7 +203,8 @@ def _from_file(model: Model, path: Path, name: str, kind: TypeProto, shapes: Map
     if path.suffix in (".npy", ".npz"):
         arrays = read_arrays(path)
         if name not in arrays and len(arrays) != 1:
-            raise FeedError(f"{_quoted(path)} holds {tensors.listed(arrays) or 'nothing'}, not input {quoted(name)}.")
+            what = f"{tensors.listed(arrays) or 'nothing'}, not input {quoted(name)}"
+            raise FeedError(f"{quoted(str(path))} holds {what}.")
         return viewed(arrays.get(name, next(iter(arrays.values()))), kind)
     symbols, overrides = bound(Graph.opened(model), shapes or {})
     dims, dtype = overrides.get(name) or dimensions(kind), numpy_dtype(kind.tensor_type.elem_type)
@@ -278,10 +279,6 @@ _READERS: Final = {".wav": _sound, ".txt": _text, **dict.fromkeys((".jpg", ".jpe
 _SUFFIXES: Final = ".npz, .npy, .pb, .jpg, .png, .wav or .txt"
 
 
-def _quoted(path: Path) -> str:
-    return quoted(str(path))
-
-
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of a .npz file by name, or the array of a .npy file under an empty name."""
     with reading(path, f"a {path.suffix} file", FeedError):
@@ -299,7 +296,7 @@ def read_pb(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
         check_file(path, PROTO_LIMIT)
         message.ParseFromString(path.read_bytes())
     try:
-        return plain_text(message.name), _pb_value(message, _quoted(path))
+        return plain_text(message.name), _pb_value(message, quoted(str(path)))
     except OnnxNbError as error:
         raise error if isinstance(error, FeedError) else FeedError(error.message, advice=error.advice) from error
 

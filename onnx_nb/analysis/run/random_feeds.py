@@ -21,7 +21,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.operators import Operator, facts
+from onnx_nb.analysis.graph.operators import EVERY, Operator, facts
 from onnx_nb.analysis.graph.shape_inference import BROKEN, Inference, bound, infer
 from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
 from onnx_nb.analysis.model import tensors
@@ -326,7 +326,7 @@ def required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
             if inputs[0] != value:
                 continue
             if "pointwise" in use.facts.traits:
-                todo.extend(out for out in graph.node_outputs(node).tolist() if out >= 0 and out not in visits)
+                todo.extend(out for out in graph.results(node) if out not in visits)
             elif use.facts.fits:
                 axis, size = _asked(_fitting, use, use.shape(use.facts.weights[0]) or ()) or (0, 0)
                 if size and -rank <= axis < rank:
@@ -357,7 +357,7 @@ def _uses(types: Inference, value: int) -> Iterator[InputUse]:
                 yield use
                 more = _asked(lambda use, _: _added(use, types), use, ())
                 if more is not None:
-                    todo.extend((output, offset + more) for output in graph.node_outputs(node).tolist() if output >= 0)
+                    todo.extend((output, offset + more) for output in graph.results(node))
                 elif use.op in (("Loop", ""), ("Scan", "")):
                     # the first two inputs of a Loop are the trip count and the condition
                     for subgraph in graph.bodies(node):
@@ -373,7 +373,7 @@ _MAX_TENSORS: Final = 2000
 def _added(use: InputUse, types: Inference) -> int | None:
     """Return the number that a node adds to the values it passes on; ``None`` if it computes something else."""
     (op, domain), index = use.op, use.index
-    if use.facts.does_move(index):
+    if not {index, EVERY}.isdisjoint(use.facts.moves):
         return 0
     is_sum = not domain and (op == "Add" or (op == "Sub" and index == 0))
     if is_sum and types.case_of[use.node] >= 0:

@@ -312,8 +312,6 @@ def _fine(array: NDArray[Any], kind: np.dtype[Any], plain: Statistics) -> Histog
 
 
 class _Moments(NamedTuple):
-    """Number, mean and standard deviation of finite values."""
-
     size: int
     mean: float
     std: float

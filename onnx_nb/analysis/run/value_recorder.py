@@ -293,13 +293,12 @@ class Spilled(NamedTuple):
 class Store:
     """Keeps arrays in memory up to a limit, then in memory-mapped files."""
 
-    def __init__(self, memory_limit: int, folder: str | None = None, prefix: str = "") -> None:
+    def __init__(self, memory_limit: int, folder: str | None = None) -> None:
         self.held = 0
         """Bytes of arrays in memory."""
         self._limit = memory_limit // 2
         self._folder = folder
         self._removal: weakref.finalize[..., Store] | None = None
-        self._prefix = prefix
         self._count = 0
 
     @property
@@ -325,7 +324,7 @@ class Store:
             copy.flags.writeable = False
             return copy
         self._count += 1
-        path = str(Path(self.folder) / f"{self._prefix}{self._count}.npy")
+        path = str(Path(self.folder) / f"{self._count}.npy")
         foreign = content.dtype.isbuiltin != 1
         try:
             with Path(path).open("wb") as file:
@@ -475,7 +474,7 @@ def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, w
         requests, replies = cast("io.FileIO", process.stdin), io.BufferedReader(cast("io.FileIO", process.stdout))
         _send(requests, (payload, store.folder))
         for number, feed in enumerate(feeds):
-            _send(requests, (number, feed))
+            _send(requests, feed)
             while not isinstance(reply := _received(replies), Partial):
                 if reply is None:
                     raise _death(Graph.of(job.model), nodes, process.wait(), output)
@@ -536,14 +535,14 @@ def serve() -> None:
     os.dup2(2, 1)  # what is printed must not come between the replies
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(stdin, requests), daemon=True).start()
-    payload, arrays = requests.get()
+    payload, folder = requests.get()
+    store = Store(0, folder)
 
     def report(nodes: Sequence[int], share: float) -> None:
         _send(replies, [share, *nodes])
 
     while True:
-        number, feed = requests.get()
-        _send(replies, _served(payload, feed, Store(0, arrays, f"{number}-"), report))
+        _send(replies, _served(payload, requests.get(), store, report))
 
 
 def _listen(stdin: BinaryIO, requests: queue.SimpleQueue[Any]) -> None:

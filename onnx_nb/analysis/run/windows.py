@@ -273,7 +273,6 @@ class Windows:
         state: _RunState,
         index: tuple[int, ...],
     ) -> list[Value | None]:
-        """Run a subgraph once; return its outputs."""
         place = self.graph.subgraphs[subgraph]
         inputs = dict(zip(place.inputs.tolist(), values, strict=False))
         for value, ort_value in inputs.items():
@@ -421,7 +420,6 @@ class _SessionMaker:
         self._calls = calls_between(graph.functions)
 
     def is_constant(self, value: int) -> bool:
-        """Return whether a Constant node produces a value."""
         maker = int(self.graph.producer[value])
         return maker >= 0 and bool(self.graph.is_constant[maker])
 

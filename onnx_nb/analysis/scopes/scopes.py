@@ -124,7 +124,7 @@ def _scopes(graph: Graph) -> Scopes:
             name = graph.operators[graph.op_index[node]][0]
             home, at, inside = int(whole.node_scope[node]), int(part.position[node - nodes.start]), graph.bodies(node)
             if graph.subgraphs[inside[0]].function is not None:
-                label = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
+                label = graph.names[node].removeprefix(graph.prefixes[f]).rpartition("/")[2]
                 cls = name if label != name else ""
                 roots[inside[0]] = whole.add(home, label or name, cls, kind=FUNCTION, node=node, key=at)
                 continue

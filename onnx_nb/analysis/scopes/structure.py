@@ -51,7 +51,7 @@ class Part:
 
     def __init__(self, graph: Graph, subgraph: int) -> None:
         self.graph = graph
-        self.prefix = graph.prefix(subgraph)
+        self.prefix = graph.prefixes[subgraph]
         place = graph.subgraphs[subgraph]
         order = graph.order if subgraph == 0 else graph.subgraph_order(subgraph)
         self.all_nodes = order

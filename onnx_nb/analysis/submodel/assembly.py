@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -260,7 +260,7 @@ def home_of(model: Model, names: Sequence[str]) -> tuple[Model, int]:
     if len(graph.subgraphs) == 1 or all(main_value(graph, name) >= 0 for name in names):
         return model, 0
     homes = [{number for number, scope in enumerate(graph.names_by_subgraph) if name in scope} for name in names]
-    paths = sorted((set(_around(graph, number)) for number in range(1, len(graph.subgraphs))), key=len, reverse=True)
+    paths = sorted((set(graph.around(number)) for number in range(1, len(graph.subgraphs))), key=len, reverse=True)
     for path in paths:
         number = max(path)
         if all(path & home for home in homes) and any(number in home for home in homes):
@@ -282,7 +282,7 @@ def of_body(model: Model, number: int) -> Model:
 def _of_body(model: Model, number: int) -> Model:
     graph = Graph.of(model)
     body = graph.subgraphs[number]
-    inner = {number, *(n for n in range(number + 1, len(graph.subgraphs)) if number in _around(graph, n))}
+    inner = {n for n in range(number, len(graph.subgraphs)) if number in graph.around(n)}
     read = (value for node in range(body.start, body.stop) for value in graph.reads(node))
     values = dict.fromkeys(value for value in (*read, *body.outputs.tolist()) if value >= 0)
     outer = [value for value in values if int(graph.value_subgraph[value]) not in inner]
@@ -295,13 +295,6 @@ def _of_body(model: Model, number: int) -> Model:
     proto.graph.input.extend(_typed(graph, value) for value in inputs)
     proto.graph.output.extend(_typed(graph, value) for value in body.outputs.tolist() if value >= 0)
     return with_proto(model, proto, name=f"{model.name} [{shortened(graph.subgraph_label(number), 60)}]")
-
-
-def _around(graph: Graph, number: int) -> Iterator[int]:
-    """Yield a subgraph and those around it."""
-    while number >= 0:
-        yield number
-        number = graph.subgraphs[number].parent
 
 
 def _typed(graph: Graph, value: int) -> onnx.ValueInfoProto:

@@ -43,7 +43,6 @@ def partition(
     at: int | str | Iterable[str | Iterable[str]] | None = None,
     *,
     scopes: int | Iterable[str] | None = None,
-    by: str = "bytes",
     infer_by_running: bool = False,
 ) -> list[Model]:
     """Divide a model into parts that run one after another.
@@ -70,17 +69,14 @@ def partition(
         - lists of such names, in order: a part ends where all tensors of a list are produced;
         - ``"marks"``: at every mark (see `mark`); parallel marks with one name end one part. Dividing at marks removes
           all Mark nodes;
-        - a number of parts, which are balanced.
+        - a number of parts, which are balanced by the bytes of their weights.
     scopes
         In place of ``at``: paths of scopes, each of which becomes a part (see `extract`), the other nodes forming
         parts between them; or a number, 1 for the outermost scopes, 2 for those in them. A scope becomes several
         parts if other nodes have to run in the middle of it.
-    by
-        Measure by which a number of parts is balanced: ``"bytes"`` of weights, or ``"time"`` of a run on random
-        inputs.
     infer_by_running
         Run nodes on random inputs to find the types of tensors between parts that are neither declared nor can be
-        inferred; else nothing is run, unless ``by="time"``.
+        inferred; else nothing is run.
 
     Returns
     -------
@@ -104,8 +100,6 @@ def partition(
     whole = load(model)
     if (at is None) == (scopes is None):
         raise ExtractionError("partition needs either at or scopes.", advice="Give one of the two.")
-    if by not in ("bytes", "time"):
-        raise ExtractionError(f"parts cannot be balanced by {quoted(str(by))}.", advice='Use by="bytes" or by="time".')
     stages: list[list[str]] = []
     if at is not None and not isinstance(at, int):
         whole, stages = _stages(whole, at)
@@ -121,7 +115,7 @@ def partition(
     if scopes is not None:
         number = _by_scopes(graph, scopes)
     elif isinstance(at, int):
-        number = _by_weight(graph, at, _seconds(graph) if by == "time" else _bytes(graph))
+        number = _by_weight(graph, at)
     else:
         number = _by_tensors(graph, stages)
     return _parts(graph, number, infer_by_running=infer_by_running)
@@ -295,7 +289,7 @@ def _successors(flow: Flow, order: Sequence[int], unit: Sequence[int]) -> dict[i
     return followers(dict.fromkeys((source, target) for source, target in edges if source != target))
 
 
-def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray[np.int64]:
+def _by_weight(graph: Graph, count: int) -> NDArray[np.int64]:
     """Cut the sorted nodes into pieces of nearly equal weight, where few tensors pass."""
     if isinstance(count, bool) or count < 1:
         raise ExtractionError(f"a model cannot be divided into {count} parts.", advice="Give a number from 1 on.")
@@ -304,7 +298,7 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     place[flow.sorted(range(graph.main_count))] = np.arange(graph.main_count)
     _, unit = np.unique(_with_first_readers(flow, place), return_inverse=True)
     units = int(unit.max()) + 1
-    heavy = np.bincount(unit, weight, units).astype(np.float64)
+    heavy = np.bincount(unit, _bytes(graph), units).astype(np.float64)
     if not np.any(heavy > 0):
         heavy = np.ones(units)
     # each has a minimum weight, so that nodes without weights are also divided
@@ -372,15 +366,6 @@ def _bytes(graph: Graph) -> NDArray[np.float64]:
     return np.bincount(reader[order[first]], nbytes[weight], graph.main_count).astype(np.float64)
 
 
-def _seconds(graph: Graph) -> NDArray[np.float64]:
-    """Measure the seconds that each node takes in a run on random inputs."""
-    from onnx_nb.analysis.run.capture import capture  # imports onnxruntime; partitions by bytes run nothing
-
-    costs = capture(graph.model, tensors=[graph.value_names[value] for value in graph.outputs], times=True).nodes
-    seconds = np.bincount([cost.index for cost in costs], [cost.seconds for cost in costs], graph.main_count)
-    return seconds.astype(np.float64)
-
-
 def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -> list[Model]:
     """Build the parts, each from the nodes with one number."""
     flow, model = Flow.of(graph), graph.model
@@ -418,7 +403,6 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
 
 
 def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
-    """Remove the Mark nodes from the main graph."""
     origin = model.proto.graph
     places = [place for place, node in enumerate(origin.node) if is_mark(node)]
     proto = copy.deepcopy(model.proto)

@@ -121,7 +121,6 @@ class Reduction(results.Table, results.Displayed):
         return f"Reduction({len(self.nodes)} of {count_text(self.total, 'node')}, {len(self.trials)} trials)"
 
     def __str__(self) -> str:
-        """Return the message, and how to go on."""
         return f"{self.message}\nsave(folder) writes the part, its inputs and a script that shows the failure."
 
     _columns = ("phase", "nodes", "inputs", "outputs", "result", "seconds", "why")
@@ -135,7 +134,6 @@ class Reduction(results.Table, results.Displayed):
         return results.Panel("graph.ModelView", (self.model,), shows_result=False)
 
     def _still(self) -> results.Still:
-        """Return what was found, the inputs of the part, and how to go on."""
         rows = [
             (name, *(("absent", "") if value is None else (str(np.asarray(value).dtype), shape_text(np.shape(value)))))
             for name, value in self.feeds.items()
@@ -250,8 +248,6 @@ def reduce(
 
 
 class _Search:
-    """Calls of a check on parts of a model."""
-
     def __init__(self, model: Model, check: Check | str, feed: dict[str, Any], progress: Progress | None) -> None:
         self.graph = Graph.of(model)
         self._check, self._given, self._feed = _Command(check) if isinstance(check, str) else check, check, feed
@@ -399,15 +395,12 @@ class _Search:
         return result, why
 
     def result(self, *, is_partial: bool) -> Reduction:
-        """Return the smallest part that was found."""
         nodes, model, feed = self._best
         part = model, feed, tuple(map(self.graph.node_label, nodes)), len(self._nodes), tuple(self._trials)
         return Reduction(*part, self._failures, self._minimal, is_partial, self._note, self._given)
 
 
 class _Command:
-    """The check that runs a command."""
-
     def __init__(self, command: str) -> None:
         self._command, self._words = command, shlex.split(command)
         self.said = ""

@@ -163,7 +163,7 @@ def _value(graph: Graph, index: int) -> Inspection:
         if info.location is not None and not info.location.startswith("*"):
             rows.append(("stored in", f"{info.location}, at byte {info.offset:,}" if info.offset else info.location))
     subgraph = int(graph.value_subgraph[index])
-    rows += _around(graph, subgraph, name.removeprefix(graph.prefix(subgraph)))
+    rows += _around(graph, subgraph, name.removeprefix(graph.prefixes[subgraph]))
     return Inspection(_clean(rows), (), "", "")
 
 
@@ -171,7 +171,7 @@ def _around(graph: Graph, subgraph: int, name: str) -> Iterable[tuple[str, str]]
     """Return the subgraph or call around a node or tensor and, inside calls, its name in the file."""
     if subgraph:
         yield "inside", graph.subgraph_label(subgraph)
-    if graph.prefix(subgraph):
+    if graph.prefixes[subgraph]:
         yield "name in the function", name
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -88,16 +87,11 @@ def test_liveness_of_a_chain_counted_by_hand() -> None:
     found = costs(model, {"n": 5})
     size = 5 * 10 * 4
     # a; a, b; a, b, s; s, q; the view p is q
-    by_node = {row["op"]: row for row in found.rows()}
     assert found.memory.alive.tolist()[:5] == [size, 2 * size, 3 * size, 2 * size, size]
     assert found.memory.input_bytes == size + 1
     assert found.memory.weight_bytes == 400 + 8
-    assert by_node["MatMul"]["mem_access"] == 2 * size + 400
-    assert by_node["MatMul"]["compute_density"] == pytest.approx(2 * 5 * 10 * 10 / (2 * size + 400))
-    assert by_node["Reshape"]["mem_access"] == 0
     # p, z, and of u, v and t two at a time
-    assert by_node["If"]["memory_footprint"] == 4 * size
-    assert by_node["Exp"]["memory_footprint"] is None
+    assert found.memory.alive[5] == 4 * size
     assert found.memory.peak == max(found.memory.alive)
     assert sum(each.nbytes for each in found.memory.alive_at_peak) <= found.memory.peak
 
@@ -109,8 +103,6 @@ def test_an_unknown_size_makes_the_peak_a_lower_bound() -> None:
     found = costs(model)
     assert found.memory.unknown == 3
     assert repr(found.memory) == "Memory(≥ 0 B at its peak, 0 B of weights, 0 B of inputs)"
-    assert math.isnan(found.mem_access[0])
-    assert found.rows()[0]["mem_access"] is None
     assert repr(costs(model, {"n": 250}).memory) == "Memory(2.0 kB at its peak, 0 B of weights, 1.0 kB of inputs)"
 
 

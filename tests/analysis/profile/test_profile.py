@@ -262,17 +262,15 @@ def test_nodes_without_names_and_with_the_same_name_are_told_apart() -> None:
     assert [row["status"] for row in found.rows("node")] == ["measured"] * 4
 
 
-def test_rows_sum_to_the_time_and_sets_are_split_only_on_request(resnet: Profile) -> None:
+def test_rows_sum_to_the_time_and_sets_are_not_split(resnet: Profile) -> None:
     found = resnet
     for by in ("kernel", "operator", "provider"):
         assert sum(row["share"] for row in found.rows(by)) == pytest.approx(1)
     assert found.rows("scope")[0]["kernels"] == len(found.kernels)
-    medians = sum(kernel.median for kernel in found.kernels)
-    rows, split = found.rows("node"), found.rows("node", split="macs")
+    rows = found.rows("node")
     assert [row["status"] for row in rows].count("in a set") == 2 * 33 + 3 * 16
     single = sum(kernel.median for kernel in found.kernels if len(kernel.nodes) == 1 and not kernel.edge)
     assert sum(row["seconds"] or 0 for row in rows) == pytest.approx(single)
-    assert sum(row["seconds"] or 0 for row in split) == pytest.approx(medians)
     for by in get_args(By):
         assert all(list(found.to_frame(by).columns) == list(row) for row in found.rows(by)[:1])
     assert found.rows("fallback") == []

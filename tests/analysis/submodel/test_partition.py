@@ -187,12 +187,6 @@ def test_more_parts_than_nodes_are_as_many_as_nodes() -> None:
     assert len(partition(blocks(), 1000)) <= 12
 
 
-def test_balanced_by_measured_time() -> None:
-    parts = partition(blocks(), 2, by="time")
-    assert len(parts) == 2
-    assert_partition(blocks(), parts, X)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -204,7 +198,6 @@ def test_balanced_by_measured_time() -> None:
         ({"at": ["x"]}, "it is an input of the model"),
         ({"at": [[]]}, "empty list of tensors"),
         ({"at": 0}, "divided into 0 parts"),
-        ({"at": 2, "by": "luck"}, "balanced by 'luck'"),
         ({"scopes": ["blok.0"]}, "scope 'blok.0' is not in the model. Closest names: 'block.0'"),
         ({"scopes": []}, "no scope is named"),
         ({"scopes": 0}, "depth 0"),

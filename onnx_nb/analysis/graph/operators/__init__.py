@@ -79,10 +79,6 @@ class Operator:
         """Whether it is known to compute the same from the same inputs."""
         return not self.is_guess and self.category != "control" and "random" not in self.traits
 
-    def does_move(self, place: int) -> bool:
-        """Return whether elements of an input are those of the output."""
-        return place in self.moves or EVERY in self.moves
-
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(EVERY if number == "*" else int(number) for number in text.split(","))
