@@ -81,8 +81,7 @@ class ModuleScopes:
         for node, scope in enumerate(scopes):
             if scope is None:
                 near = [int(graph.producer[value]) for value in graph.node_inputs(node).tolist() if value >= 0]
-                outputs = (value for value in graph.node_outputs(node).tolist() if value >= 0)
-                near += [reader for value in outputs for reader in graph.consumers(value).tolist()]
+                near += [reader for value in graph.results(node) for reader in graph.consumers(value).tolist()]
                 some = [scopes[other] or () for other in near if 0 <= other < len(scopes) and scopes[other] is not None]
                 common = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*some, strict=False))
                 self.of_node[node] = tuple(names[0] for names in common)
@@ -147,12 +146,6 @@ def running_place() -> tuple[str, int] | None:
             return file, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return None
-
-
-def running_line() -> str:
-    """Return `running_place` as a text; empty if there is none."""
-    place = running_place()
-    return line_text(*place) if place else ""
 
 
 def raising_lines(error: BaseException) -> list[tuple[str, int]]:

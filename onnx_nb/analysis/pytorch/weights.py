@@ -129,9 +129,6 @@ def _difference(weight: _Weight, errors: ErrorStats) -> str:
     return f"{label} differs in {beyond:,} of {errors.count:,} values, by {amount}"
 
 
-# --- parameters and their weights -----------------------------------------------------------------------------------
-
-
 class WeightFinder:
     """Finds the weight of each parameter of a module or of its submodule ``scope``, or the reason why there is none."""
 
@@ -153,7 +150,6 @@ class WeightFinder:
         """Call of a batch normalization → the call that produced its input, or −1."""
         self._norm_after = {maker: number for number, maker in self._before_norm.items()}
         self._known: set[int] = set()
-        """Identities of the parameters whose weight is known."""
         self._workers: set[int] = set()
         """Nodes whose weights are known."""
         self._ruled: set[str] = set()
@@ -189,7 +185,6 @@ class WeightFinder:
         return Comparison(reference, self._graph.model.name, tuple(points), tuple(missing))
 
     def _why(self, name: str, tensor: torch.Tensor) -> str:
-        """Return the reason why a parameter has no weight."""
         path = name.rpartition(".")[0]
         owner = self._owner(path)
         if owner is None:
@@ -206,7 +201,6 @@ class WeightFinder:
         return f"no weight of shape {shape_text(tensor.shape)} is read there: it is folded into others"
 
     def _class_around(self, name: str) -> str:
-        """Return the class of the submodule that a parameter or a submodule belongs to."""
         return type(self._parts[name.rpartition(".")[0]]).__name__
 
     # --- layers -----------------------------------------------------------------------------------------------------
@@ -238,7 +232,6 @@ class WeightFinder:
                 yield from self._of_folded(conv, number, node)
 
     def _of_folded(self, conv: int, norm: int, node: int) -> Iterator[_Weight]:
-        """Yield the weights of a convolution that includes the normalization after it."""
         path, norm_path = self._calls[conv].path, self._calls[norm].path
         self._ruled |= {path, norm_path}
         arrays = _fold(self._parts[path], self._parts[norm_path])
@@ -319,7 +312,7 @@ class WeightFinder:
                 if node < graph.main_count and graph.op_type(node) in operators:
                     yield node
                 elif node < graph.main_count and graph.op_type(node) in _BEFORE and len(todo) < _FARTHEST:
-                    todo += [output for output in graph.node_outputs(node).tolist() if output >= 0]
+                    todo += graph.results(node)
 
     def _bias_add(self, call: int, node: int) -> int | None:
         """Return the Add between the node of a layer and its output; −1 if there is none, None if unknown."""
