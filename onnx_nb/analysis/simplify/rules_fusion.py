@@ -27,9 +27,6 @@ the parts on their own (0.92 to 1.16 of their CPU time joined, for weights from 
 _rule = functools.partial(rule, FUSIONS)
 
 
-# --- consecutive nodes ------------------------------------------------------------------------------------------------
-
-
 @_rule("fuse_consecutive_transposes", "Transpose")
 def _transposes(net: Editor, op: Op) -> str | None:
     """Merge two Transposes."""
