@@ -34,7 +34,6 @@ FOLDED, FAULTY, CALLS, DIFFERS, SHAPES = 1, 2, 4, 8, 16
 OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
 """Flags of a value: graph output; weight or result of a folded node; has a problem."""
 
-VERSION = 1
 _NARROW = (
     *("node_op", "node_scope", "node_module", "node_attributes", "value_dtype", "value_shape", "value_literal"),
     *("scope_class", "scope_nodes", "scope_repeat", "scope_differs", "scope_difference"),
@@ -78,12 +77,10 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         "graph_outputs": graph.outputs,
         "yield_value": pairs[:, 0].copy(),
         "yield_output": pairs[:, 1].copy(),
-        "scope_parent": tree.scope_parent,
+        **{name: getattr(tree, name) for name in ("scope_parent", "scope_kind", "scope_node")},
         "scope_name": table.each(tree.scope_name),
         "scope_path": table.block(Spans.of(tree.scope_path)),
         "scope_class": table.each(tree.scope_class),
-        "scope_kind": tree.scope_kind,
-        "scope_node": tree.scope_node,
         "scope_nodes": upward(np.add, counts, tree.scope_parent).astype(np.uint32),
         "scope_params": scope_weights(tree, reader, value, sizes[0]),
         "scope_bytes": scope_weights(tree, reader, value, sizes[1]),
@@ -94,7 +91,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     proto = graph.model.proto
     producer = (plain_text(proto.producer_name), plain_text(proto.producer_version))
     meta = {
-        "version": VERSION,
+        "version": 1,
         "name": graph.model.name,
         "ir_version": int(proto.ir_version),
         "opsets": dict(graph.opsets),
@@ -249,9 +246,7 @@ def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
             entries = map(as_tensor, onnx.NodeProto.FromString(content).attribute)
             written = (_literal(entry) for entry in entries if isinstance(entry, onnx.TensorProto))
             constants[content] = table.one(next(written, ""))
-        for value in graph.node_outputs(node).tolist():
-            if value >= 0:
-                numbers[value] = constants[content]
+        numbers[graph.results(node)] = constants[content]
     return numbers
 
 
