@@ -34,6 +34,7 @@ FOLDED, FAULTY, CALLS, DIFFERS, SHAPES = 1, 2, 4, 8, 16
 OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
 """Flags of a value: graph output; weight or result of a folded node; has a problem."""
 
+VERSION = 1
 _NARROW = (
     *("node_op", "node_scope", "node_module", "node_attributes", "value_dtype", "value_shape", "value_literal"),
     *("scope_class", "scope_nodes", "scope_repeat", "scope_differs", "scope_difference"),
@@ -91,7 +92,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
     proto = graph.model.proto
     producer = (plain_text(proto.producer_name), plain_text(proto.producer_version))
     meta = {
-        "version": 1,
+        "version": VERSION,
         "name": graph.model.name,
         "ir_version": int(proto.ir_version),
         "opsets": dict(graph.opsets),
