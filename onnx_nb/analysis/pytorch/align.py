@@ -441,14 +441,14 @@ class Candidates:
         """Divide the nodes of a module that was called several times where nodes of other modules are between them."""
         inside = set(members)
         runs: list[list[int]] = []
-        last: str | None = None
+        last: list[str] = []
         is_gap = True
         for node in around:
             if node not in inside:
                 is_gap = is_gap or not (self._scopes.guessed[node] or self._graph.folded[node])
                 continue
-            label = self._scopes.label(node, depth)
-            if is_gap or (label is not None and last is not None and label != last):
+            label = self._scopes.labels[node][depth - 1 : depth]
+            if is_gap or (label and last and label != last):
                 runs.append([])
             runs[-1].append(node)
             is_gap, last = False, label

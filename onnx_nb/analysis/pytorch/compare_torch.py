@@ -379,8 +379,7 @@ def compare_torch(
         first = stage(progress, 0.0, 0.3)
         recording = record(*run, functions=True, repeat=repeat, memory_limit=memory_limit, progress=first)
         if model is None:
-            if progress is not None:
-                progress(0.3, f"exporting {recording.cls}")
+            CountedWork(progress, 1).reached(0.3, f"exporting {recording.cls}")
             model = export(module, args, kwargs, exporter=exporter, **options)
         elif options:
             names = ", ".join(map(quoted, options))

@@ -442,7 +442,6 @@ class _CallRecorder:
         self._root = type(module).__name__ if any("model" in names for names in self._names.values()) else "model"
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, functions: bool) -> None:
-        """Run the module, record the results of functions if requested, and remove all hooks afterwards."""
         import torch
 
         watching = intercept(self._function, aten=self._within is not None) if functions else contextlib.nullcontext()
