@@ -150,6 +150,7 @@ class WeightFinder:
         """Call of a batch normalization → the call that produced its input, or −1."""
         self._norm_after = {maker: number for number, maker in self._before_norm.items()}
         self._known: set[int] = set()
+        """Identities of the parameters whose weight is known."""
         self._workers: set[int] = set()
         """Nodes whose weights are known."""
         self._ruled: set[str] = set()
