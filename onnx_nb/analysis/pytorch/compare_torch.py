@@ -183,8 +183,8 @@ class TorchComparison(Comparison):
         tensors = inputs_of(recording, graph) | {number: value for number, (value, _) in pairs.items()}
         labels = {number: graph.value_names[value] for number, value in tensors.items()}
         again, inner_graph = record_operations(run, number, stage(progress, 0.1, 0.37)), Graph.of(part.model)
-        makers = ((value, inner_graph.producer[value]) for value in inner_graph.names_by_subgraph[0].values())
-        probes = [value for value, maker in makers if maker >= 0 and not inner_graph.folded[maker]]
+        nodes = (node for node in range(inner_graph.main_count) if not inner_graph.folded[node])
+        probes = [value for node in nodes for value in inner_graph.results(node)]
         feed = recorded_feed(0, part.feeds, again, range(again.value_count))
         candidate = Running(part.model, self._settings.memory_limit, is_small=True)
         arrays = candidate.arrays(feed, frozenset(probes))
