@@ -197,8 +197,8 @@ class TorchComparison(Comparison):
         errors = errors_of(sides, proposal, plan, [feed], executor=None, work=work)
         # what is known about the same tensors, or about the first that differs here
         causes = {point.candidate: point.difference for point in self.points if point.difference}
-        found = points_of(inner_graph, plan.outputs, proposal, errors, isolated=True)
-        points = tuple(dataclasses.replace(point, difference=causes.pop(point.candidate, "")) for point in found)
+        rest = points_of(inner_graph, plan.outputs, proposal, errors, isolated=True)
+        points = tuple(dataclasses.replace(point, difference=causes.pop(point.candidate, "")) for point in rest)
         inner = path.partition(" → ")[0].partition("#")[0]
         left = (point for point in self.points if point.candidate in causes)
         inside = [point.difference for point in left if not inner or f"{point.scope}.".startswith(f"{inner}.")]

@@ -100,14 +100,14 @@ def _known_pairs(
     recording: Recording, again: Recording, labels: Mapping[int, str], tensors: Mapping[str, int]
 ) -> dict[int, int]:
     """Return the numbers of values in a second run whose tensors are known from the first."""
-    known, pairs = {value: tensors[name] for value, name in labels.items() if name in tensors}, dict[int, int]()
+    tensor_of, pairs = {value: tensors[name] for value, name in labels.items() if name in tensors}, dict[int, int]()
     same = {(call.path, call.index): call for call in again.calls}  # branches of torch.cond may be called more often
     for call in recording.calls:
         other = same.get((call.path, call.index))
         slots = () if other is None else ((call.inputs, other.inputs), (call.outputs, other.outputs))
-        both = [pair for before, after in slots for pair in zip(before, after, strict=False)]
-        pairs |= {new.value: known[slot.value] for slot, new in both if slot.value in known}
-    return {new: known[old] for old, new in _same_functions(recording, again) if old in known} | pairs
+        couples = [pair for before, after in slots for pair in zip(before, after, strict=False)]
+        pairs |= {new.value: tensor_of[slot.value] for slot, new in couples if slot.value in tensor_of}
+    return {new: tensor_of[old] for old, new in _same_functions(recording, again) if old in tensor_of} | pairs
 
 
 def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[int, int]]:

@@ -252,8 +252,8 @@ class WeightFinder:
             add = self._bias_add(call, node)
             if add is None:
                 return
-            both = [weight_of(graph, add, term) for term in (0, 1)] if add >= 0 else []
-            operand = next((term for term in both if term is not None), None)
+            operands = [weight_of(graph, add, term) for term in (0, 1)] if add >= 0 else []
+            operand = next((term for term in operands if term is not None), None)
             if add < 0 and array.any():
                 yield _Weight(label, names, Operand("", np.zeros_like(array)), array, how, path, node)
             elif add < 0:

@@ -29,9 +29,9 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
     quantizers = sorted(comparison.quantizers, key=lambda entry: -entry.excess if entry.fault else 0.0)
     if not quantizers:
         return {}, {}
-    backward = [*enumerate(points)][::-1]
-    region = {id(entry): place for place, point in backward for entry in point.quantizers}
-    rows = {point.reference: place for place, point in backward} | {point.name: place for place, point in backward}
+    reversal = [*enumerate(points)][::-1]
+    region = {id(entry): place for place, point in reversal for entry in point.quantizers}
+    rows = {point.reference: place for place, point in reversal} | {point.name: place for place, point in reversal}
     spread = [entry.spread for entry in quantizers]
     scales = np.asarray([entry.scale for entry in quantizers], np.float64)
     arrays: dict[str, Any] = {
