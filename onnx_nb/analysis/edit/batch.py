@@ -357,7 +357,7 @@ class _Freeing:
     def _prove(self, result: Model, layouts: Mapping[str, BatchLayout]) -> list[str]:
         """Run batches and each sample alone; return the outputs that cannot be compared."""
         former, new = (session.create(model, optimize=False) for model in (self.model, result))
-        unproved = []
+        gaps = []
         for number, count in enumerate(SIZES):
             self.tell(0.7 + 0.1 * number, f"proving a batch of {count}")
             feeds = [self._feed(number) for number in range(count)]
@@ -373,7 +373,7 @@ class _Freeing:
                     layouts = {**layouts, key: layout_of(singles[0], singles[1], array) or SHARED}
                     layout = layouts[key]
                 if layout == OPEN:
-                    unproved += [key] if key not in unproved else []
+                    gaps += [key] if key not in gaps else []
                     continue
                 parts = [array] * count if layout == SHARED else _parts(array, layout, count)
                 scale = max(map(largest, singles))
@@ -383,7 +383,7 @@ class _Freeing:
                     message = f"{self.name} of {label_of(self.model)} cannot be freed: {why} {quoted(key)}."
                     advice = "A node takes a scale, a sum or a maximum over the batch, or selects by values."
                     raise EditError(message, advice=advice)
-        return unproved
+        return gaps
 
 
 def _twice(array: NDArray[Any], axis: int) -> NDArray[Any]:
