@@ -101,7 +101,7 @@ def test_lines_of_a_cell_are_named_by_its_number() -> None:
     try:
         shell.run_cell("1 + 1", store_history=True)
         shell.run_cell(
-            "from onnx_nb.analysis.pytorch.module_scopes import running_line\n\nline = running_line()",
+            "from onnx_nb.analysis.pytorch import module_scopes as at\n\nline = at.line_text(*at.running_place())",
             store_history=True,
         )
         assert shell.user_ns["line"] == "In[2]:3"

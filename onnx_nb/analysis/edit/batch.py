@@ -112,7 +112,6 @@ def layout_of(one: Any, two: Any, both: Any) -> BatchLayout | None:
 
 
 def _parts(array: NDArray[Any], layout: BatchLayout, count: int) -> list[NDArray[Any]]:
-    """Return the batches that an array holds."""
     before, after = array.shape[: layout.axis], array.shape[layout.axis + 1 :]
     inner = array.shape[layout.axis] // (count * layout.outer)
     split = array.reshape(*before, layout.outer, count, inner, *after)
@@ -120,7 +119,6 @@ def _parts(array: NDArray[Any], layout: BatchLayout, count: int) -> list[NDArray
 
 
 def _joint(one: NDArray[Any], two: NDArray[Any], layout: BatchLayout) -> NDArray[Any]:
-    """Return an array that holds two batches."""
     axis = layout.axis
     split = [array.reshape(*array.shape[:axis], layout.outer, -1, *array.shape[axis + 1 :]) for array in (one, two)]
     return np.concatenate(split, axis + 1).reshape(*one.shape[:axis], 2 * one.shape[axis], *one.shape[axis + 1 :])
@@ -154,8 +152,6 @@ def _choices(model: Model, axes: Mapping[str, int] | None) -> Iterator[dict[str,
 
 
 class _Freeing:
-    """The walk through a model."""
-
     def __init__(self, model: Model, name: str, axes: Mapping[str, int], tell: Progress) -> None:
         self.model, self.name, self.axes, self.tell = model, name, axes, tell
         self.graph = Graph.of(model)
@@ -222,7 +218,7 @@ class _Freeing:
         """Run a node on each batch and on both; return what it makes, and why it does not run on both."""
         graph, label = self.graph, self.graph.node_label(node)
         reads = [value for value in dict.fromkeys(Flow.of(graph).reads(node)) if value in values]
-        ends = [value for value in graph.node_outputs(node).tolist() if value >= 0]
+        ends = graph.results(node)
         arrays = {value: values[value].one for value in reads if isinstance(values[value].one, np.ndarray)}
         types = {v: type_of_result(arrays[v]) if v in arrays else graph.type_of(v).proto for v in reads}
         types |= dict.fromkeys(ends, onnx.TypeProto())
@@ -361,7 +357,7 @@ class _Freeing:
     def _prove(self, result: Model, layouts: Mapping[str, BatchLayout]) -> list[str]:
         """Run batches and each sample alone; return the outputs that cannot be compared."""
         former, new = (session.create(model, optimize=False) for model in (self.model, result))
-        unproved = []
+        gaps = []
         for number, count in enumerate(SIZES):
             self.tell(0.7 + 0.1 * number, f"proving a batch of {count}")
             feeds = [self._feed(number) for number in range(count)]
@@ -377,7 +373,7 @@ class _Freeing:
                     layouts = {**layouts, key: layout_of(singles[0], singles[1], array) or SHARED}
                     layout = layouts[key]
                 if layout == OPEN:
-                    unproved += [key] if key not in unproved else []
+                    gaps += [key] if key not in gaps else []
                     continue
                 parts = [array] * count if layout == SHARED else _parts(array, layout, count)
                 scale = max(map(largest, singles))
@@ -387,7 +383,7 @@ class _Freeing:
                     message = f"{self.name} of {label_of(self.model)} cannot be freed: {why} {quoted(key)}."
                     advice = "A node takes a scale, a sum or a maximum over the batch, or selects by values."
                     raise EditError(message, advice=advice)
-        return unproved
+        return gaps
 
 
 def _twice(array: NDArray[Any], axis: int) -> NDArray[Any]:

@@ -323,7 +323,6 @@ class Edit(Displayed, Table):
         return Still(f"{label_of(self.original)}: {self.message}.", tables=(table,) if rows else (), steps=steps)
 
     def _do(self, verb: str, *args: Any, **kwargs: Any) -> Edit:
-        """Do an edit."""
         if not storage_of(self.original).is_current():
             message = f"{label_of(self.original)} has changed on disk."
             raise EditError(message, advice="Load it again: see print(e.code).")
@@ -397,7 +396,6 @@ def _proof(former: Model, outcome: surgery.EditResult, feeds: Any, tell: Progres
 
 
 def _source(verb: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the call of a method as Python."""
     given = [*args[0]] if verb in ("remove", "output", "drop") else [*args[:1]] if verb == "set" else [*args]
     while given and (given[-1] is None or (isinstance(given[-1], tuple) and not given[-1])):
         given.pop()
@@ -407,7 +405,6 @@ def _source(verb: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Return an argument as Python."""
     if isinstance(value, Model):
         return "other" if value.path is None else repr(str(value.path))
     if isinstance(value, np.ndarray | np.generic):

@@ -186,7 +186,7 @@ def replace(model: Model, inputs: Sequence[str], outputs: Sequence[str], part: M
     flow, results, ends = Flow.of(graph), {graph.value(name) for name in outputs}, graph.outputs.tolist()
     removal = set[int]()
     for node in reversed(plan.nodes.tolist()):
-        targets = {value for value in graph.node_outputs(node).tolist() if value >= 0} - results
+        targets = {*graph.results(node)} - results
         if targets.isdisjoint(ends) and all(removal.issuperset(flow.readers(value)) for value in targets):
             removal.add(node)
     for number in set(plan.nodes.tolist()) - removal:  # others read what it makes beside what is replaced
@@ -442,7 +442,6 @@ def fresh(base: str, proto: ModelProto) -> str:
 
 
 def _names_of(graph: Graph) -> set[str]:
-    """Return the names of tensors and nodes of a model."""
     return {*graph.value_names, *graph.names, *(info.name for info in graph.model.proto.graph.value_info)}
 
 
@@ -455,7 +454,6 @@ def _casting(dtypes: Mapping[str, Any]) -> Translation:
 
 
 def _rename_in(graphs: Iterable[GraphProto], nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
-    """Rename tensors in graphs and nodes."""
     for graph in graphs if names else ():
         for entry in (*_infos(graph), *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
             if entry.name in names:

@@ -19,8 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import LOOKED_AT, between, kind_of
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE, TIE_DISTANCE
@@ -229,7 +227,7 @@ class Alignment(Table):
         include the operator before it, such as a Relu.
         """
         graph = Graph.of(load(model))
-        kinds, tensors = graph.value_kind, main_tensors(graph)
+        kinds, tensors = graph.value_kind, graph.names_by_subgraph[0]
         names = {name for name, value in tensors.items() if kinds[value] in (NODE_OUTPUT, GRAPH_INPUT)}
         matches = []
         for match in self.matches:
@@ -243,7 +241,7 @@ class Alignment(Table):
 
     def pairs(self, recording: Recording, graph: Graph) -> dict[int, tuple[int, Match]]:
         """Return number of a recorded value → its tensor and the match of the innermost call that produced it."""
-        calls, tensors = recording.calls, main_tensors(graph)
+        calls, tensors = recording.calls, graph.names_by_subgraph[0]
         places = {
             (call.path, call.index, slot.label): (number, slot.value)
             for number, call in enumerate(calls)
@@ -276,7 +274,6 @@ class Candidates:
         self._adders = {node for node in range(graph.main_count) if graph.op_type(node) in names_where("sums")}
         arrays = map(recording.value, range(recording.value_count))
         self._types = [(kind_of(array.dtype.name), array.shape) for array in arrays]
-        """Kind and shape of each recorded value."""
         self._ends = list(range(len(self._calls)))
         """The last call that began inside each call, the call itself included."""
         for number in range(len(self._calls) - 1, 0, -1):
@@ -293,9 +290,7 @@ class Candidates:
             results = (slot.value for slot in self._calls[number].outputs if slot.value not in inputs)
             self._makers.update((value, number) for value in results if value not in self._makers)
         self._functions = {function.value: function.name for function in recording.functions}
-        """Value → the function that returned it."""
         self._calls_of = followers((function.call, function) for function in recording.functions)
-        """Call → its functions."""
         self._fixed = {number: (value, "input") for number, value in inputs_of(recording, graph).items()}
         """Recorded value → tensor and the method that found it, where there is no doubt."""
         self._open: dict[int, list[int]] = {}
@@ -446,14 +441,14 @@ class Candidates:
         """Divide the nodes of a module that was called several times where nodes of other modules are between them."""
         inside = set(members)
         runs: list[list[int]] = []
-        last: str | None = None
+        last: list[str] = []
         is_gap = True
         for node in around:
             if node not in inside:
                 is_gap = is_gap or not (self._scopes.guessed[node] or self._graph.folded[node])
                 continue
-            label = self._scopes.label(node, depth)
-            if is_gap or (label is not None and last is not None and label != last):
+            label = self._scopes.labels[node][depth - 1 : depth]
+            if is_gap or (label and last and label != last):
                 runs.append([])
             runs[-1].append(node)
             is_gap, last = False, label
@@ -637,8 +632,6 @@ class Candidates:
         twins = [read for read, info in infos_of if info is not None and info.shape == self._types[number][1]]
         return twins[0] if len(twins) == 1 else -1
 
-    # --- matches ----------------------------------------------------------------------------------------------------
-
     def _matches(self, pairs: Mapping[int, tuple[int, str]]) -> Iterator[Match]:
         including = {slot.value for call in self._included.values() for slot in call.outputs}
         for number, call in enumerate(self._calls):
@@ -651,7 +644,6 @@ class Candidates:
                 yield Match(call.path, call.index, slot.label, call.cls, tensor, how, why, root=call.root)
 
     def _why(self, number: int, call: int) -> str:
-        """Return the reason why a value has no tensor."""
         if (norm := self._included.get(number)) is not None:
             return f"folded together with {norm.cls} {quoted(norm.name)}, whose output its tensor is"
         maker = self._makers.get(number, call)
@@ -663,8 +655,3 @@ class Candidates:
             return "no node of the export is from this call: not read, computed in advance, or merged with others"
         shape = shape_text(self._types[number][1])
         return f"no tensor of shape {shape} leaves its nodes: fused with the next operator, or not read"
-
-
-def main_tensors(graph: Graph) -> dict[str, int]:
-    """Return the values of the main graph by name."""
-    return {graph.value_names[value]: value for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}

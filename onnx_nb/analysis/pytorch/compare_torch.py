@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
@@ -39,11 +38,11 @@ from onnx_nb.analysis.model.tensors import attributes as values_of
 from onnx_nb.analysis.model.tensors import listed, numpy_dtype
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Match, Pairs
-from onnx_nb.analysis.pytorch.drilldown import SMALL, Reproduction, compare_operations, submodule_nodes
+from onnx_nb.analysis.pytorch.drilldown import SMALL, OperationProposal, Reproduction, submodule_nodes
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.operations import Operations
-from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, Run, checked_arguments, record
+from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, Run, checked_arguments, record, record_operations
 from onnx_nb.analysis.pytorch.side import TorchSide, feeds_of, inputs_of, later_feeds, recorded_feed
 from onnx_nb.analysis.pytorch.weights import WeightFinder
 from onnx_nb.analysis.submodel.assembly import assemble
@@ -180,19 +179,31 @@ class TorchComparison(Comparison):
         # the innermost call, itself or one around it, whose inputs all have a tensor
         while calls[number].parent >= 0 and any(slot.value not in anchors for slot in calls[number].inputs):
             number = calls[number].parent
-        reference, names = f"{self.reference} {path}".rstrip(), graph.value_names
         pairs = {**self._aligned(functions=True)[2], **pairs}
         tensors = inputs_of(recording, graph) | {number: value for number, (value, _) in pairs.items()}
-        labels = {number: names[value] for number, value in tensors.items()}
-        rest = stage(progress, 0.1, 1.0)
-        comparison = compare_operations(run, number, part, recording, labels, reference, self._settings, rest)
+        labels = {number: graph.value_names[value] for number, value in tensors.items()}
+        again, inner_graph = record_operations(run, number, stage(progress, 0.1, 0.37)), Graph.of(part.model)
+        nodes = (node for node in range(inner_graph.main_count) if not inner_graph.folded[node])
+        probes = [value for node in nodes for value in inner_graph.results(node)]
+        feed = recorded_feed(0, part.feeds, again, range(again.value_count))
+        candidate = Running(part.model, self._settings.memory_limit, is_small=True)
+        arrays = candidate.arrays(feed, frozenset(probes))
+        proposal = OperationProposal(recording, again, part, labels, arrays)
+        options, limit = proposal.options, min(SMALL, self._settings.memory_limit)
+        is_small = sum(arrays[option.candidate].nbytes for option in options) <= limit
+        plan = Plan.of_options(options, self._settings, inner_graph, isolated=True, is_small=is_small)
+        sides = TorchSide({option.reference: arrays[option.candidate].shape for option in options}), candidate
+        work = CountedWork(stage(progress, 0.37, 1.0), 1)
+        errors = errors_of(sides, proposal, plan, [feed], executor=None, work=work)
         # what is known about the same tensors, or about the first that differs here
         causes = {point.candidate: point.difference for point in self.points if point.difference}
-        points = [dataclasses.replace(point, difference=causes.pop(point.candidate, "")) for point in comparison.points]
+        rest = points_of(inner_graph, plan.outputs, proposal, errors, isolated=True)
+        points = tuple(dataclasses.replace(point, difference=causes.pop(point.candidate, "")) for point in rest)
         inner = path.partition(" → ")[0].partition("#")[0]
         left = (point for point in self.points if point.candidate in causes)
         inside = [point.difference for point in left if not inner or f"{point.scope}.".startswith(f"{inner}.")]
-        return explained(dataclasses.replace(comparison, points=tuple(points)), lambda _first: inside)
+        reference = f"{self.reference} {path}".rstrip()
+        return explained(Comparison(reference, part.model.name, points), lambda _first: inside)
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
@@ -368,8 +379,7 @@ def compare_torch(
         first = stage(progress, 0.0, 0.3)
         recording = record(*run, functions=True, repeat=repeat, memory_limit=memory_limit, progress=first)
         if model is None:
-            if progress is not None:
-                progress(0.3, f"exporting {recording.cls}")
+            CountedWork(progress, 1).reached(0.3, f"exporting {recording.cls}")
             model = export(module, args, kwargs, exporter=exporter, **options)
         elif options:
             names = ", ".join(map(quoted, options))
@@ -456,12 +466,22 @@ class TorchProposal(Proposal):
         return choices
 
     def _difference(self, number: int, value: int, match: Match) -> str:
-        """Return the attributes that differ between a submodule and the node of its output."""
+        """Describe the attributes that provably differ between a submodule and the node of its output, if any do."""
         if match.function or self._graph.producer[value] < 0:
             return ""
         node = self._graph.nodes[int(self._graph.producer[value])]
         attributes, rank = self._attributes[match.path, match.call], self._recording.value(number).ndim
-        return attribute_difference(match.cls, attributes, node, rank)
+        values, texts = values_of(node), []
+        is_zero = attributes.get("padding_mode", "zeros") == "zeros" and values.get("auto_pad", b"NOTSET") == b"NOTSET"
+        operator, keys = _CHECKS.get(re.sub(r"[123]d$", "", match.cls), ("", ()))
+        for key in keys if node.op_type == operator and node.domain in ("", "ai.onnx") and is_zero else ():
+            name, default = ATTRIBUTES[key]
+            target, got = _in_onnx(key, attributes.get(key), rank), values.get(name, default)
+            got = got.decode(errors="replace") if isinstance(got, bytes) else got
+            got = _in_onnx(key, got, rank) if name not in values or key == "dim" else got
+            if target is not None and got is not None and not _equal(target, got):
+                texts.append(f"{name} is {_text(got)} instead of {_text(target)}")
+        return ", ".join(texts)
 
     @functools.cached_property
     def _attributes(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
@@ -594,22 +614,6 @@ _CHECKS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "AvgPool": ("AveragePool", _WINDOW[:2]),  # padding may be a separate node
 }
 """Class without its number of dimensions → its operator, and the attributes with the same meaning in both."""
-
-
-def attribute_difference(cls: str, attributes: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
-    """Describe the attributes that provably differ between a module and the node of its output; empty if none does."""
-    values = values_of(node)
-    has_padding = attributes.get("padding_mode", "zeros") != "zeros" or values.get("auto_pad", b"NOTSET") != b"NOTSET"
-    operator, keys = _CHECKS.get(re.sub(r"[123]d$", "", cls), ("", ()))
-    texts = []
-    for key in keys if node.op_type == operator and node.domain in ("", "ai.onnx") and not has_padding else ():
-        name, default = ATTRIBUTES[key]
-        target, got = _in_onnx(key, attributes.get(key), rank), values.get(name, default)
-        got = got.decode(errors="replace") if isinstance(got, bytes) else got
-        got = _in_onnx(key, got, rank) if name not in values or key == "dim" else got
-        if target is not None and got is not None and not _equal(target, got):
-            texts.append(f"{name} is {_text(got)} instead of {_text(target)}")
-    return ", ".join(texts)
 
 
 def _in_onnx(key: str, value: Any, rank: int) -> Any:

@@ -19,11 +19,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.comparison import Comparison
-from onnx_nb.analysis.compare.engine import Option, PairErrors, Plan, Proposal, errors_of, points_of
-from onnx_nb.analysis.compare.isolated import Settings, nodes_between
+from onnx_nb.analysis.compare.engine import Option, PairErrors, Proposal
+from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats, between
-from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import followers
@@ -31,44 +29,13 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, storage_of
 from onnx_nb.analysis.model.save import folder_at, together
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
-from onnx_nb.analysis.pytorch.align import Pairs, main_tensors
+from onnx_nb.analysis.pytorch.align import Pairs
 from onnx_nb.analysis.pytorch.operations import IDENTITIES, MATRICES, Operations, is_layout, plain_name
-from onnx_nb.analysis.pytorch.record import FunctionCall, Recording, Run, record_operations
-from onnx_nb.analysis.pytorch.side import TorchSide, recorded_feed
+from onnx_nb.analysis.pytorch.record import FunctionCall, Recording
 from onnx_nb.analysis.run import session as sessions
 
 SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
-
-
-def compare_operations(  # noqa: PLR0917
-    run: Run,
-    number: int,
-    part: Reproduction,
-    recording: Recording,
-    labels: Mapping[int, str],
-    reference: str,
-    settings: Settings,
-    progress: Progress | None,
-) -> Comparison:
-    """Run a module again and compare the operations in one call of a submodule with their part of the export.
-
-    ``labels`` has the number of each recorded value with a tensor, and the name of the tensor.
-    """
-    again = record_operations(run, number, stage(progress, 0.0, 0.3))
-    graph = Graph.of(part.model)
-    makers = [int(maker) for maker in graph.producer.tolist()]
-    probes = [value for value in main_tensors(graph).values() if makers[value] >= 0 and not graph.folded[makers[value]]]
-    feed = recorded_feed(0, part.feeds, again, range(again.value_count))
-    candidate = Running(part.model, settings.memory_limit, is_small=True)
-    arrays = candidate.arrays(feed, frozenset(probes))
-    proposal = OperationProposal(recording, again, part, labels, arrays)
-    is_small = sum(arrays[option.candidate].nbytes for option in proposal.options) <= min(SMALL, settings.memory_limit)
-    plan = Plan.of_options(proposal.options, settings, graph, isolated=True, is_small=is_small)
-    sides = TorchSide({option.reference: arrays[option.candidate].shape for option in proposal.options}), candidate
-    work = CountedWork(stage(progress, 0.3, 1.0), 1)
-    pairs = errors_of(sides, proposal, plan, [feed], executor=None, work=work)
-    return Comparison(reference, part.model.name, points_of(graph, plan.outputs, proposal, pairs, isolated=True))
 
 
 class OperationProposal(Proposal):
@@ -84,7 +51,7 @@ class OperationProposal(Proposal):
     ) -> None:
         self._again, self._path = again, part.path
         graph = self._graph = Graph.of(part.model)
-        anchors = _known_pairs(recording, again, labels, main_tensors(graph))
+        anchors = _known_pairs(recording, again, labels, graph.names_by_subgraph[0])
 
         def fits(value: int, number: int) -> bool:
             result, array = again.value(number), arrays.get(value)
@@ -133,19 +100,14 @@ def _known_pairs(
     recording: Recording, again: Recording, labels: Mapping[int, str], tensors: Mapping[str, int]
 ) -> dict[int, int]:
     """Return the numbers of values in a second run whose tensors are known from the first."""
-    pairs: dict[int, int] = {}
+    tensor_of, pairs = {value: tensors[name] for value, name in labels.items() if name in tensors}, dict[int, int]()
     same = {(call.path, call.index): call for call in again.calls}  # branches of torch.cond may be called more often
     for call in recording.calls:
         other = same.get((call.path, call.index))
         slots = () if other is None else ((call.inputs, other.inputs), (call.outputs, other.outputs))
-        for before, after in slots:
-            for slot, new in zip(before, after, strict=False):
-                if labels.get(slot.value) in tensors:
-                    pairs[new.value] = tensors[labels[slot.value]]
-    for older, newer in _same_functions(recording, again):
-        if labels.get(older) in tensors:
-            pairs.setdefault(newer, tensors[labels[older]])
-    return pairs
+        couples = [pair for before, after in slots for pair in zip(before, after, strict=False)]
+        pairs |= {new.value: tensor_of[slot.value] for slot, new in couples if slot.value in tensor_of}
+    return {new: tensor_of[old] for old, new in _same_functions(recording, again) if old in tensor_of} | pairs
 
 
 def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[int, int]]:

@@ -86,8 +86,6 @@ def forward_or_export(module: torch.nn.Module, args: Any, kwargs: Mapping[str, A
 
 
 class _Recorder:
-    """Records the torch functions that one forward pass calls."""
-
     def __init__(self, module: torch.nn.Module) -> None:
         from torch.utils.weak import WeakIdKeyDictionary
 

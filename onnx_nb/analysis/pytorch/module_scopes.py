@@ -42,7 +42,8 @@ class ModuleScopes:
             texts = [text and "/".join(a or b for a, b in _QUOTES.findall(text)) for text in names]
         else:  # the TorchScript exporter wrote the names into the names of the nodes
             texts = [name.rpartition("/")[0] if "/" in name else None for name in graph.names[: graph.main_count]]
-        self._labels = [[] if by_path else (text or "").removeprefix("/").split("/") for text in texts]
+        self.labels = [[] if by_path else (text or "").removeprefix("/").split("/") for text in texts]
+        """Names of each node's scopes as the TorchScript exporter wrote them: it numbers repeated calls."""
         self.of_call: list[Scope] = []
         """Scope of each call: the paths around it, or the names of the TorchScript exporter."""
         for call in recording.calls:
@@ -81,15 +82,10 @@ class ModuleScopes:
         for node, scope in enumerate(scopes):
             if scope is None:
                 near = [int(graph.producer[value]) for value in graph.node_inputs(node).tolist() if value >= 0]
-                outputs = (value for value in graph.node_outputs(node).tolist() if value >= 0)
-                near += [reader for value in outputs for reader in graph.consumers(value).tolist()]
+                near += [reader for value in graph.results(node) for reader in graph.consumers(value).tolist()]
                 some = [scopes[other] or () for other in near if 0 <= other < len(scopes) and scopes[other] is not None]
                 common = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*some, strict=False))
                 self.of_node[node] = tuple(names[0] for names in common)
-
-    def label(self, node: int, depth: int) -> str | None:
-        """Return the name of a node's scope as the TorchScript exporter wrote it: it numbers repeated calls."""
-        return self._labels[node][depth - 1] if len(self._labels[node]) >= depth else None
 
 
 def _merged(scope: Scope, times: Mapping[Scope, int]) -> Scope:
@@ -137,22 +133,11 @@ def source_of(node: onnx.NodeProto) -> str:
 
 def running_place() -> tuple[str, int] | None:
     """Return file and number of the innermost running line outside torch and onnx_nb; None if a click runs it."""
-    frame = sys._getframe(1)  # noqa: SLF001 (inspect.stack reads every source file)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        place = _place(file)
-        if place is _WIDGETS:
-            return None  # the lines beyond are not user code
-        if place is not _LIBRARIES:
-            return file, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
+    for frame, line in traceback.walk_stack(sys._getframe(1)):  # noqa: SLF001 (inspect.stack reads every source file)
+        place = _place(frame.f_code.co_filename)
+        if place is not _LIBRARIES:  # the lines beyond a widget are not user code
+            return None if place is _WIDGETS else (frame.f_code.co_filename, line)
     return None
-
-
-def running_line() -> str:
-    """Return `running_place` as a text; empty if there is none."""
-    place = running_place()
-    return line_text(*place) if place else ""
 
 
 def raising_lines(error: BaseException) -> list[tuple[str, int]]:

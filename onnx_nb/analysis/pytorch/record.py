@@ -26,7 +26,7 @@ from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.model.storage import available_memory
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.pytorch.module_scopes import running_line
+from onnx_nb.analysis.pytorch.module_scopes import line_text, running_place
 from onnx_nb.analysis.run.feeds import to_numpy
 from onnx_nb.analysis.run.value_recorder import Store, unspilled
 
@@ -438,12 +438,10 @@ class _CallRecorder:
         self._alive: list[torch.Tensor] = []
         """Tensors that live until the end, where aten operations are recorded."""
         self._constants = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
-        """Identities of the parameters and buffers."""
         self._names = followers((id(part), name) for name, part in module.named_modules(remove_duplicate=False))
         self._root = type(module).__name__ if any("model" in names for names in self._names.values()) else "model"
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, functions: bool) -> None:
-        """Run the module, record the results of functions if requested, and remove all hooks afterwards."""
         import torch
 
         watching = intercept(self._function, aten=self._within is not None) if functions else contextlib.nullcontext()
@@ -457,7 +455,6 @@ class _CallRecorder:
                 raise
 
     def recording(self, unstable: Iterable[str] = ()) -> Recording:
-        """Return what was recorded."""
         random = tuple([self.calls[number].name for number in sorted(self.random)])
         of_run = tuple(self.calls), tuple(self.functions), tuple(unstable), random
         return Recording(type(self._module).__name__, *of_run, self.contents, self._store)
@@ -546,8 +543,9 @@ class _CallRecorder:
                     if self._within is not None:
                         name = str(function).rpartition(".")[0] or str(function)  # torch.cond has no overloads
                     if self._take(tensor, changes=self._within is not None and name.endswith("_")) == next_number:
-                        place = self._stack[-1][0], running_line(), inputs
-                        self.functions.append(FunctionCall(name, *place, next_number, integers))
+                        line = line_text(*place) if (place := running_place()) else ""
+                        call = FunctionCall(name, self._stack[-1][0], line, inputs, next_number, integers)
+                        self.functions.append(call)
         if self._within is not None and len(self.functions) > _MOST:
             what = quoted(self.calls[self._within].path or "the module")
             message = f"{what} has more than {_MOST:,} operations."
@@ -596,16 +594,11 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is a number, a string, or a tuple of these."""
     return all(isinstance(item, int | float | str) for item in (value if isinstance(value, tuple) else (value,)))
-
-
-# --- tensors --------------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(256)
 def _parameters_of(cls: Any) -> tuple[str, ...]:
-    """Return the names of the positional parameters of a module class's forward."""
     try:
         parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
     except (AttributeError, TypeError, ValueError):  # a class of torch.jit has no forward of its own

@@ -129,9 +129,6 @@ def _difference(weight: _Weight, errors: ErrorStats) -> str:
     return f"{label} differs in {beyond:,} of {errors.count:,} values, by {amount}"
 
 
-# --- parameters and their weights -----------------------------------------------------------------------------------
-
-
 class WeightFinder:
     """Finds the weight of each parameter of a module or of its submodule ``scope``, or the reason why there is none."""
 
@@ -189,7 +186,6 @@ class WeightFinder:
         return Comparison(reference, self._graph.model.name, tuple(points), tuple(missing))
 
     def _why(self, name: str, tensor: torch.Tensor) -> str:
-        """Return the reason why a parameter has no weight."""
         path = name.rpartition(".")[0]
         owner = self._owner(path)
         if owner is None:
@@ -206,7 +202,6 @@ class WeightFinder:
         return f"no weight of shape {shape_text(tensor.shape)} is read there: it is folded into others"
 
     def _class_around(self, name: str) -> str:
-        """Return the class of the submodule that a parameter or a submodule belongs to."""
         return type(self._parts[name.rpartition(".")[0]]).__name__
 
     # --- layers -----------------------------------------------------------------------------------------------------
@@ -238,7 +233,6 @@ class WeightFinder:
                 yield from self._of_folded(conv, number, node)
 
     def _of_folded(self, conv: int, norm: int, node: int) -> Iterator[_Weight]:
-        """Yield the weights of a convolution that includes the normalization after it."""
         path, norm_path = self._calls[conv].path, self._calls[norm].path
         self._ruled |= {path, norm_path}
         arrays = _fold(self._parts[path], self._parts[norm_path])
@@ -258,8 +252,8 @@ class WeightFinder:
             add = self._bias_add(call, node)
             if add is None:
                 return
-            both = [weight_of(graph, add, term) for term in (0, 1)] if add >= 0 else []
-            operand = next((term for term in both if term is not None), None)
+            operands = [weight_of(graph, add, term) for term in (0, 1)] if add >= 0 else []
+            operand = next((term for term in operands if term is not None), None)
             if add < 0 and array.any():
                 yield _Weight(label, names, Operand("", np.zeros_like(array)), array, how, path, node)
             elif add < 0:
@@ -319,7 +313,7 @@ class WeightFinder:
                 if node < graph.main_count and graph.op_type(node) in operators:
                     yield node
                 elif node < graph.main_count and graph.op_type(node) in _BEFORE and len(todo) < _FARTHEST:
-                    todo += [output for output in graph.node_outputs(node).tolist() if output >= 0]
+                    todo += graph.results(node)
 
     def _bias_add(self, call: int, node: int) -> int | None:
         """Return the Add between the node of a layer and its output; −1 if there is none, None if unknown."""

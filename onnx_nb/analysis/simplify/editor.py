@@ -304,12 +304,9 @@ class Editor(KnownGraph):
         self, olds: Sequence[Op], op_type: str, inputs: Sequence[int], attributes: Attributes = None, **options: Any
     ) -> None:
         """Replace nodes by one that produces the outputs of the last, as `add`; unused ones are removed."""
-        op_ = self.add(olds, op_type, inputs, attributes=attributes, **{"outputs": olds[-1].outputs, **options})
+        self.add(olds, op_type, inputs, attributes=attributes, **{"outputs": olds[-1].outputs, **options})
         for op in olds:
             self._drop_if_useless(op)
-        for value in op_.outputs:
-            if value >= 0:
-                self._touch(value)
 
     def credit(self, op: Op, other: Op) -> None:
         """Record that a node also does the work of another one."""
@@ -444,7 +441,6 @@ class Editor(KnownGraph):
         self._since[key] = set()
 
     def _apply(self, op: Op, rules: Sequence[Rule]) -> bool:
-        """Apply the first rule that applies to a node."""
         value_ = next((value for value in op.outputs if value >= 0), LEFT_OUT)
         for rule in rules if value_ >= 0 else ():
             if not self.may(rule.name, value_):

@@ -142,8 +142,7 @@ class KnownGraph:
         graph = self.graph = Graph.of(model)
         self.source = model
         self.prefix = prefix
-        self.opsets = dict(graph.opsets)
-        self.opset = self.opsets.get("", 0)
+        self.opset = graph.opsets.get("", 0)
         """Version of the standard operators; 0 if the model imports none."""
         self.names: list[str] = list(graph.value_names)
         self.ops: list[Op] = []
@@ -344,8 +343,6 @@ class KnownGraph:
         wire.copy_fields(self.source.proto, proto, without=("graph",))
         if 0 < proto.ir_version < 4:
             proto.ir_version = 4
-        for domain in sorted(set(self.opsets) - set(self.graph.opsets)):
-            proto.opset_import.add(domain=domain, version=self.opsets[domain])
         ids: dict[Place, tuple[int, ...]] = {}
         orders = [self.in_order(subgraph) for subgraph in range(len(self.members))]
         for number, order in enumerate(orders):
@@ -442,15 +439,6 @@ def label(function: FunctionProto) -> str:
     """Return the label of a local function in keys of changes: "domain.name"."""
     overload = f":{plain_text(function.overload)}" if function.overload else ""
     return f"{plain_text(function.domain)}.{plain_text(function.name)}{overload}"
-
-
-def first_ids(graph: Graph, start: int, main: Place = MAIN) -> dict[Place, tuple[int, ...]]:
-    """Return consecutive ids for the nodes of a graph and its subgraphs."""
-    ids: dict[Place, tuple[int, ...]] = {}
-    for subgraph in graph.subgraphs:
-        place = (start + subgraph.owner_node, subgraph.attribute) if subgraph.owner_node >= 0 else main
-        ids[place] = tuple(range(start + subgraph.start, start + subgraph.stop))
-    return ids
 
 
 def identify(graph: Graph, ids: NodeIds) -> list[Key]:

@@ -31,7 +31,7 @@ from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.simplify import rules_redundancy
 from onnx_nb.analysis.simplify.editor import Change, Editor, Rule
-from onnx_nb.analysis.simplify.known_graph import FLOATS, MAIN, Array, NodeIds, Op, Place, first_ids, label
+from onnx_nb.analysis.simplify.known_graph import FLOATS, MAIN, Array, NodeIds, Op, Place, label
 from onnx_nb.analysis.simplify.rules_fusion import FUSIONS
 
 ROUNDS: Final = 8
@@ -116,12 +116,13 @@ class Rounds:
 
     def run(self, model: Model) -> Model:
         """Simplify a model; return the same model if nothing changed."""
-        functions = [(_as_model(model, function), label(function)) for function in model.proto.functions]
         graphs: list[tuple[Model, Place, str]] = [(model, MAIN, "")]
-        graphs += [(body, ("function", name), f"{name}/") for body, name in functions]
+        graphs += [(_as_model(model, f), ("function", label(f)), f"{label(f)}/") for f in model.proto.functions]
         start = 0
-        for graph_model, place, _ in graphs:
-            self.node_ids |= first_ids(Graph.of(graph_model), start, place)
+        for graph_model, main, _ in graphs:
+            for sub in Graph.of(graph_model).subgraphs:
+                place = (start + sub.owner_node, sub.attribute) if sub.owner_node >= 0 else main
+                self.node_ids[place] = tuple(range(start + sub.start, start + sub.stop))
             start += Graph.of(graph_model).node_count
         self._ids = itertools.count(start)
         self.original_ids = dict(self.node_ids)
@@ -392,21 +393,16 @@ def _with_functions(model: Model, bodies: Sequence[Model | None]) -> Model:
     """Return a model with new bodies of local functions, None for unchanged ones; weights become Constant nodes."""
     proto = ModelProto()
     wire.copy_fields(model.proto, proto, without=("functions",))
-    opsets: dict[str, int] = {}
     for function, new in zip(model.proto.functions, bodies, strict=True):
         if new is None:
             proto.functions.append(function)
             continue
         body, target = new.proto, proto.functions.add()
-        wire.copy_fields(function, target, without=("node", "value_info", "opset_import"))
-        target.opset_import.extend(body.opset_import)
+        wire.copy_fields(function, target, without=("node", "value_info"))
         constants = {plain_text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
         for tensor in body.graph.initializer:
             constant = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
             target.node.append(constants.get(plain_text(tensor.name), constant))
         target.node.extend(body.graph.node)
         target.value_info.extend(body.graph.value_info)
-        opsets |= {entry.domain: entry.version for entry in body.opset_import}
-    for domain in sorted(set(opsets) - {entry.domain for entry in proto.opset_import}):
-        proto.opset_import.add(domain=domain, version=opsets[domain])
     return with_proto(model, proto)

@@ -27,9 +27,6 @@ the parts on their own (0.92 to 1.16 of their CPU time joined, for weights from 
 _rule = functools.partial(rule, FUSIONS)
 
 
-# --- consecutive nodes ------------------------------------------------------------------------------------------------
-
-
 @_rule("fuse_consecutive_transposes", "Transpose")
 def _transposes(net: Editor, op: Op) -> str | None:
     """Merge two Transposes."""
@@ -300,8 +297,8 @@ def _pad_into_conv(net: Editor, op: Op) -> str | None:
     if filler is None or np.any(filler) or any(pads[axis] or pads[axis + rank] for axis in (0, 1)):
         return None
     conv_pads, margins = op.attribute("pads", [0] * 2 * (rank - 2)), [*pads[2:rank], *pads[rank + 2 :]]
-    both = [one + other for one, other in zip(conv_pads, margins, strict=True)]
-    net.replace([pad, op], "Conv", [pad.inputs[0], *op.inputs[1:]], op.attributes() | {"pads": both})
+    sums = [one + other for one, other in zip(conv_pads, margins, strict=True)]
+    net.replace([pad, op], "Conv", [pad.inputs[0], *op.inputs[1:]], op.attributes() | {"pads": sums})
     return "a Conv can pad with zeros"
 
 

@@ -54,9 +54,8 @@ def _identity(net: Editor, op: Op) -> str | None:
 def _nop_dropout(net: Editor, op: Op) -> str | None:
     """Remove Dropout nodes, which only have an effect in training."""
     training = net.constant(op.input(2))
-    if op.input(2) >= 0 and (training is None or bool(training)):
-        return None
-    if (net.opset < 7 and not op.attribute("is_test", 0)) or any(v >= 0 and net.is_read(v) for v in op.outputs[1:]):
+    may_train = op.input(2) >= 0 and (training is None or bool(training))
+    if may_train or (net.opset < 7 and not op.attribute("is_test", 0)):
         return None
     return net.bypass(op, "it only does something in training")
 
@@ -65,9 +64,7 @@ def _nop_dropout(net: Editor, op: Op) -> str | None:
 def _nop_cast(net: Editor, op: Op) -> str | None:
     """Remove a Cast to the type that a tensor already has."""
     to = op.attribute("to") if op.op_type == "Cast" else net.dtype(op.inputs[1])
-    if not to or net.dtype(op.inputs[0]) != to:
-        return None
-    return net.bypass(op, "the tensor already has that type")
+    return net.bypass(op, "the tensor already has that type") if to and net.dtype(op.inputs[0]) == to else None
 
 
 @_rule("eliminate_nop_pad", "Pad")
@@ -88,9 +85,8 @@ def _nop_transpose(net: Editor, op: Op) -> str | None:
 def _nop_reshape(net: Editor, op: Op) -> str | None:
     """Remove a Reshape, Flatten, Squeeze or Unsqueeze to the shape that a tensor already has."""
     before, after = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.sizes(net, op.outputs[0])
-    if not symbolic_dims.are_same(before, after, same_count=op.op_type in ("Reshape", "Flatten")):
-        return None
-    return net.bypass(op, "the tensor already has that shape")
+    is_same = symbolic_dims.are_same(before, after, same_count=op.op_type in ("Reshape", "Flatten"))
+    return net.bypass(op, "the tensor already has that shape") if is_same else None
 
 
 @_rule("eliminate_nop_slice", "Slice")
@@ -275,9 +271,7 @@ def _nop_where(net: Editor, op: Op) -> str | None:
 def _nop_expand(net: Editor, op: Op) -> str | None:
     """Remove an Expand to the shape that a tensor already has."""
     data, sizes = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.elements(net, op.inputs[1])
-    if data is None or sizes is None or len(sizes) > len(data):
-        return None
-    if any(one not in (1, other) for one, other in zip(reversed(sizes), reversed(data), strict=False)):
+    if data is None or sizes is None or not symbolic_dims.broadcasts_into(sizes, data):
         return None
     return net.bypass(op, "the tensor already has that shape")
 
@@ -313,8 +307,6 @@ def _constant_if(net: Editor, op: Op) -> str | None:
             return f"its condition is always {branch == 'then_branch'}"
     return None
 
-
-# --- inverse pairs ----------------------------------------------------------------------------------------------------
 
 _Sizes = tuple[symbolic_dims.Size, ...]
 _SHAPING: Final = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")

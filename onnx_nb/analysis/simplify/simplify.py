@@ -119,7 +119,6 @@ class Simplification(Displayed, Table, panel="simplification.SimplificationPanel
         return [asdict(change) for change in self.changes]
 
     def _still(self) -> Still:
-        """Return the operators before and after, the rules that were applied, and what was not folded, as tables."""
         before, after, uses = self.before, self.after, Counter(change.rule for change in self.changes)
         names = sorted({*before, *after}, key=lambda op: after.get(op, 0) - before.get(op, 0))
         counts = [(op, before.get(op, 0), after.get(op, 0)) for op in names]
@@ -308,7 +307,6 @@ def simplify(
 
 
 def _literal(value: Any) -> Any:
-    """Return an argument as a Python literal."""
     if isinstance(value, Mapping):
         return {key: _literal(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -318,7 +316,6 @@ def _literal(value: Any) -> Any:
 
 
 def _without_unused_inputs(model: Model) -> Model:
-    """Remove inputs that no node reads, with their initializers."""
     graph, proto = Graph.of(model), model.proto.graph
     ends = graph.outputs.tolist()
     values = [*graph.inputs.tolist(), *graph.overridable.tolist()]
@@ -344,9 +341,6 @@ def _operators(model: Model) -> Mapping[str, int]:
     bodies = (model.proto.graph, *model.proto.functions)
     counts = Counter(key_of(node)[:2] for body in bodies for node in all_nodes(body.node))
     return MappingProxyType({f"{domain}.{op}" if domain else op: count for (domain, op), count in counts.items()})
-
-
-# --- requested shapes -------------------------------------------------------------------------------------------------
 
 
 def with_shapes(model: Model, shapes: Mapping[Any, Any] | None) -> Model:

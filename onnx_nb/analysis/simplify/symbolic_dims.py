@@ -14,7 +14,6 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.types import is_static
-from onnx_nb.analysis.model.tensors import Dims
 from onnx_nb.analysis.simplify.known_graph import KnownGraph, Op
 
 DEPTH: Final = 64
@@ -293,9 +292,7 @@ def slices(net: KnownGraph, op: Op) -> list[tuple[int, int, int, int]] | None:
     return list(zip(starts, ends, along, steps, strict=True))
 
 
-def broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
+def broadcasts_into(shape: Sequence[Size | None], target: Sequence[Size | None]) -> bool:
     """Return whether a tensor of one shape can be broadcast to another shape."""
-    if len(shape) > len(target):
-        return False
     pairs = zip(reversed(shape), reversed(target), strict=False)
-    return all(one == 1 or (one is not None and one == other) for one, other in pairs)
+    return len(shape) <= len(target) and all(one is not None and one in (1, other) for one, other in pairs)

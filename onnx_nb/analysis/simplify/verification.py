@@ -105,9 +105,7 @@ class Verification:
         self._conclude(len(references[0][1]))
 
     def _expected(self, count: int, feeds: Any) -> Runs:
-        """Return feeds, each with the outputs of the original."""
         session_ = session.create(self.reference, optimize=False)
-        open_ = self.fed if self.fed is self.result else self.reference
 
         def run(feed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             self._tell(0.55, "running the original")
@@ -121,7 +119,7 @@ class Verification:
             runs = [until_it_runs(self.fed, lambda: run(random_feeds(self.fed, seed)))]
             first, about = runs[0][0], f"seeds from {seed}; {feeds_text(self.fed)}"
             self._on = f"{count_text(count, 'random feed')} ({about})"
-            kinds = input_types(open_).items()
+            kinds = input_types(self.fed).items()
             arrays = [(kind, first[name]) for name, kind in kinds if isinstance(first.get(name), np.ndarray)]
             pairs = [pair for kind, array in arrays for pair in zip(dimensions(kind) or (), array.shape, strict=False)]
             sizes = {dim: size for dim, size in pairs if isinstance(dim, str)}
@@ -129,7 +127,7 @@ class Verification:
                 # use different sizes where dynamic, if the original accepts them
                 larger = {dim: size + number for dim, size in sizes.items()}
                 try:
-                    runs.append(run(random_feeds(open_ if larger else self.fed, seed + number, larger)))
+                    runs.append(run(random_feeds(self.fed, seed + number, larger)))
                 except OnnxNbError:
                     if not sizes:
                         raise

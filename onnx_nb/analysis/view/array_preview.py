@@ -45,7 +45,7 @@ def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column
     Missing numbers in ``index`` are 0, others are clipped to the shape. Trailing dimensions of size 1 are omitted if
     there are more than two dimensions, so that the weight of a 1×1 convolution is a matrix.
     """
-    rank, array = array.ndim, _squeezed(array)
+    rank, array = array.ndim, array.reshape(_matrix(array.shape))
     place = _place(array.shape, index)
     flat = np.empty((0, 0), array.dtype)
     if 0 not in array.shape[:-2]:
@@ -80,7 +80,7 @@ def looks(shape: Sequence[int]) -> tuple[Look, ...]:
     ``"slice"`` is one matrix of the last two dimensions, ``"channels"`` has all along the third last dimension as
     tiles (channels of an NCHW image, heads of an attention), ``"color"`` has three as red, green and blue.
     """
-    shape = shape[: _rank(shape)]
+    shape = _matrix(shape)
     if len(shape) < 2 or min(shape[-2:]) < 2 or 0 in shape:
         return ()
     channels = shape[-3] if len(shape) > 2 else 1
@@ -93,7 +93,7 @@ def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "sli
 
     Large slices are subsampled evenly. Nothing is averaged, so an outlier row keeps its value but may be skipped.
     """
-    array = _squeezed(array)
+    array = array.reshape(_matrix(array.shape))
     possible = looks(array.shape)
     if not possible or array.dtype.kind in "OSU":
         return None
@@ -124,23 +124,17 @@ def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:
     return np.where(finite, np.rint(1 + 254 * place), 0).astype(np.uint8), low, high
 
 
-def _rank(shape: Sequence[int]) -> int:
-    """Return the number of dimensions without trailing ones of size 1; at least two if the array has two."""
-    rank = len(shape)
-    while rank > 2 and shape[rank - 1] == 1:
-        rank -= 1
-    return rank
-
-
-def _squeezed(array: NDArray[Any]) -> NDArray[Any]:
-    return array.reshape(array.shape[: _rank(array.shape)])
+def _matrix(shape: Sequence[int]) -> Sequence[int]:
+    """Return a shape without trailing ones; of two dimensions or more, at least two are left."""
+    while len(shape) > 2 and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape
 
 
 def _place(shape: Sequence[int], index: Sequence[int]) -> tuple[int, ...]:
     """Return an index for each dimension except the last two."""
-    leading = shape[:-2]
-    indexes = [*index, *[0] * len(leading)]
-    return tuple(_within(int(number), size) for number, size in zip(indexes, leading, strict=False))
+    pairs = zip([*index, *[0] * len(shape)], shape[:-2], strict=False)
+    return tuple(_within(int(number), size) for number, size in pairs)
 
 
 def _within(number: int, size: int) -> int:

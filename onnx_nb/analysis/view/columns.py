@@ -29,7 +29,7 @@ _ALONE: Final = 8
 _BYTES: Final = np.uint64(1) << np.arange(0, 64, 8, dtype=np.uint64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Columns:
     """Typed arrays by name, with plain JSON."""
 
@@ -69,9 +69,6 @@ class Columns:
             parts += [array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), b"\0" * (-array.nbytes % 8)]
         plain = b"".join(parts)
         return MAGIC + struct.pack("<I", len(plain)) + zlib.compress(plain, 1)
-
-    def __repr__(self) -> str:
-        return f"Columns({len(self.arrays)} arrays)"
 
 
 def numbers(rows: Sequence[object], names: Iterable[str], prefix: str = "") -> dict[str, NDArray[np.float64]]:

@@ -31,9 +31,7 @@ def decoding_columns(comparison: DecodingComparison) -> Columns:
         words[f"{side}_text"] = comparison.texts(tokens)
     fault = comparison.first_fault
     meta = {
-        "name": comparison.name,
-        "message": comparison.message,
-        "parts": comparison.parts,
+        **{name: getattr(comparison, name) for name in ("name", "message", "parts")},
         "first": None if fault is None else (fault[0], comparison.parts.index(fault[1])),
         "quantized": comparison.has_quantization,
         "drills": comparison.models is not None,

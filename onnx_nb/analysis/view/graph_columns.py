@@ -78,12 +78,10 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         "graph_outputs": graph.outputs,
         "yield_value": pairs[:, 0].copy(),
         "yield_output": pairs[:, 1].copy(),
-        "scope_parent": tree.scope_parent,
+        **{name: getattr(tree, name) for name in ("scope_parent", "scope_kind", "scope_node")},
         "scope_name": table.each(tree.scope_name),
         "scope_path": table.block(Spans.of(tree.scope_path)),
         "scope_class": table.each(tree.scope_class),
-        "scope_kind": tree.scope_kind,
-        "scope_node": tree.scope_node,
         "scope_nodes": upward(np.add, counts, tree.scope_parent).astype(np.uint32),
         "scope_params": scope_weights(tree, reader, value, sizes[0]),
         "scope_bytes": scope_weights(tree, reader, value, sizes[1]),
@@ -249,9 +247,7 @@ def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
             entries = map(as_tensor, onnx.NodeProto.FromString(content).attribute)
             written = (_literal(entry) for entry in entries if isinstance(entry, onnx.TensorProto))
             constants[content] = table.one(next(written, ""))
-        for value in graph.node_outputs(node).tolist():
-            if value >= 0:
-                numbers[value] = constants[content]
+        numbers[graph.results(node)] = constants[content]
     return numbers
 
 

@@ -217,7 +217,19 @@ def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()
     """Return the cost and the boundary of a set of flat nodes and scopes."""
     source = load(model)
     graph = Graph.opened(source)
-    members = _members(graph, scopes(graph), set(nodes), set(in_scopes))
+    tree, picks, groups = scopes(graph), set(nodes), set(in_scopes)
+    _check("node", picks, graph.node_count)
+    _check("scope", groups, len(tree.scope_parent))
+    picks |= nodes_of_scopes(tree, groups, graph.node_count)
+
+    def is_inside(node: int) -> bool:
+        while (subgraph := int(graph.node_subgraph[node])) > 0:
+            node = graph.subgraphs[subgraph].owner_node
+            if node in picks:
+                return True
+        return False
+
+    members = sorted(node for node in picks if not is_inside(node))
     homes = {int(graph.node_subgraph[node]) for node in members}
     number = homes.pop() if len(homes) == 1 else 0
     obstacle = _obstacle(graph, members)
@@ -227,23 +239,6 @@ def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()
     obstacle = obstacle or ("" if ends else "No other node reads what the selection makes.")
     inputs, outputs = (tuple(inner.value_names[value] for value in values) for values in (starts, ends))
     return Selection(np.asarray(members, np.int64), totals.of_nodes(members), inputs, outputs, obstacle, bound)
-
-
-def _members(graph: Graph, tree: Scopes, nodes: set[int], in_scopes: set[int]) -> list[int]:
-    """Return the selected nodes and those in selected scopes, without those inside another one's subgraphs."""
-    _check("node", nodes, graph.node_count)
-    _check("scope", in_scopes, len(tree.scope_parent))
-    members = nodes | nodes_of_scopes(tree, in_scopes, graph.node_count)
-    owner = [subgraph.owner_node for subgraph in graph.subgraphs]
-
-    def inside(node: int) -> bool:
-        while (subgraph := int(graph.node_subgraph[node])) > 0:
-            node = owner[subgraph]
-            if node in members:
-                return True
-        return False
-
-    return sorted(node for node in members if not inside(node))
 
 
 def _obstacle(graph: Graph, members: list[int]) -> str:
@@ -270,8 +265,7 @@ def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None)
         if not name or name not in names:
             return []
         index = names.index(name)
-    tensors = (graph.value_names[value] for value in graph.node_outputs(index) if value >= 0)
-    return [tensor for tensor in tensors if tensor]
+    return [tensor for value in graph.results(index) if (tensor := graph.value_names[value])]
 
 
 def found_in(names: Iterable[str], model: ModelLike) -> tuple[int, int]:

@@ -318,7 +318,6 @@ def _one_of(label: str | None, labels: Sequence[str], owner: str) -> str:
 
 
 def _costed(graph: Graph, totals: Costs, metric: str) -> tuple[Floats, Floats]:
-    """Return one of the costs of each node, and of each scope."""
     numbers, tree = np.asarray(getattr(totals, metric), np.float64), totals.scopes
     if len(numbers) != graph.node_count:
         message = f"the costs are those of another model, with {len(numbers)} nodes instead of {graph.node_count}."

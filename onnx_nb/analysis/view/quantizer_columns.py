@@ -13,11 +13,8 @@ from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
 from onnx_nb.analysis.view.columns import numbers, texts
 
-SHARES: Final = ("weights", "rounding", "clipping")
-"""Parts of `Point.blame` that are columns."""
 NUMBERS: Final = ("zero_point", "low", "high", "clipped", "used", "rmse_per_scale", "relative", "excess")
 """Numbers of a quantizer that are columns."""
-TEXTS: Final = ("name", "node", "role", "dtype", "granularity", "fault", "message")
 LONGEST: Final = 300
 """Maximum number of characters of a message."""
 
@@ -32,13 +29,15 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
     quantizers = sorted(comparison.quantizers, key=lambda entry: -entry.excess if entry.fault else 0.0)
     if not quantizers:
         return {}, {}
-    row = {entry.name: place for place, entry in reversed(list(enumerate(points)))}
-    region = {id(entry): place for place, point in reversed(list(enumerate(points))) for entry in point.quantizers}
-    rows = {entry.reference: place for place, entry in reversed(list(enumerate(points)))} | row
+    reversal = [*enumerate(points)][::-1]
+    region = {id(entry): place for place, point in reversal for entry in point.quantizers}
+    rows = {point.reference: place for place, point in reversal} | {point.name: place for place, point in reversal}
     spread = [entry.spread for entry in quantizers]
     scales = np.asarray([entry.scale for entry in quantizers], np.float64)
-    blames = {share: [point.blame.get(share, math.nan) for point in points] for share in SHARES}
-    arrays: dict[str, Any] = {f"blame_{share}": np.asarray(column) for share, column in blames.items()}
+    arrays: dict[str, Any] = {
+        f"blame_{share}": np.asarray([point.blame.get(share, math.nan) for point in points])
+        for share in ("weights", "rounding", "clipping")
+    }
     arrays |= numbers(quantizers, NUMBERS, "quantizer_") | {
         "quantizer_scale": scales[:, 1].copy(),
         "quantizer_least": scales[:, 0].copy(),
@@ -49,7 +48,8 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
         "quantizer_before": np.concatenate(spread).astype(np.float64),
         "quantizer_after": np.concatenate([_rounded(entry) for entry in quantizers]).astype(np.float64),
     }
-    words = texts(quantizers, TEXTS, "quantizer_", LONGEST)
+    names = ("name", "node", "role", "dtype", "granularity", "fault", "message")
+    words = texts(quantizers, names, "quantizer_", LONGEST)
     # by themselves they are sentences
     words["quantizer_message"] = [f"{text[:1].upper()}{text[1:]}." for text in words["quantizer_message"]]
     reasons = WhatIf(comparison).always_quantized()

@@ -23,7 +23,7 @@ from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
 from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME, Counterparts, Diff, counterparts, inverse
-from onnx_nb.analysis.model.model import Model, ModelLike, load, weights_of
+from onnx_nb.analysis.model.model import ModelLike, load, weights_of
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.progress import CountedWork
 from onnx_nb.analysis.run.statistics import Statistics
@@ -146,15 +146,15 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
     layers, row_of = comparison.layers(), {point.name: row for row, point in reversed(list(enumerate(points)))}
     arrays = _metric_columns(points, progress) | _sparks(best) | of_quantizers
     arrays |= {f"layer_{name}": np.asarray([row[name] for row in layers], np.float64) for name in ("share", "error")}
-    blobs, rows = _details(comparison, details, progress)
+    blobs = _details(comparison, details, progress)
     arrays |= {
         "layer_point": np.asarray([row_of[row["worst"]] for row in layers], np.int32),
         "output": np.asarray([point.output for point in points], np.uint8),
         "score": comparison.scores("isolated") if comparison.has_isolated else np.full(len(points), math.nan),
         "missing_side": np.asarray([entry.side == "candidate" for entry in missing], np.uint8),
-        "details": np.frombuffer(b"".join(blobs), np.uint8),
-        "detail_row": np.asarray(rows, np.uint32),
-        "detail_end": np.cumsum([len(entry) for entry in blobs], dtype=np.uint32),
+        "details": np.frombuffer(b"".join(blobs.values()), np.uint8),
+        "detail_row": np.asarray(list(blobs), np.uint32),
+        "detail_end": np.cumsum([len(entry) for entry in blobs.values()], dtype=np.uint32),
     }
     picks = comparison.first_divergent(), notable(comparison)
     first, salient = (-1 if point is None else points.index(point) for point in picks)
@@ -172,7 +172,7 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
             for name, metric in METRICS.items()
         ],
         "parts": [list(section) for section in sections(point_paths(points), 64)],
-        "left_out": len(points) - len(rows),
+        "left_out": len(points) - len(blobs),
     }
     names = ("name", "reference", "candidate", "op_type", "matched", "node", "scope", "source", "difference")
     words = texts(points, names) | texts(missing, ("name", "reason", "op_type"), "missing_") | texts_of_quantizers
@@ -221,12 +221,10 @@ def _sparks(stats: Sequence[ErrorStats | None]) -> dict[str, Any]:
     return {"sparks": sparks.astype(np.uint8).ravel(), "spark_ends": np.asarray([low, high], np.float64)}
 
 
-def _details(comparison: Comparison, room: int, progress: Progress | None) -> tuple[list[bytes], list[int]]:
-    """Return packed details of the worst points that fit, and their rows."""
-    blobs: list[bytes] = []
-    rows: list[int] = []
-    whole = room
-    work = CountedWork(progress, 2 * room)
+def _details(comparison: Comparison, room: int, progress: Progress | None) -> dict[int, bytes]:
+    """Return packed details of the worst points that fit, by their rows."""
+    blobs: dict[int, bytes] = {}
+    whole, work = room, CountedWork(progress, 2 * room)
     scores = comparison.scores() if comparison.points else np.zeros(0)
     for row in np.argsort(-np.nan_to_num(scores, nan=-math.inf), kind="stable").tolist() if room else ():
         work.reached(2 * whole - room, f"Packing the errors of {quoted(comparison.points[row].name)}")
@@ -234,9 +232,8 @@ def _details(comparison: Comparison, room: int, progress: Progress | None) -> tu
         if len(blob) > room:
             break
         room -= len(blob)
-        blobs.append(blob)
-        rows.append(row)
-    return blobs, rows
+        blobs[row] = blob
+    return blobs
 
 
 @np.errstate(over="ignore")  # errors beyond float32 are infinite in a chart
@@ -352,7 +349,6 @@ def diff_columns(differences: Diff) -> Columns:
 
 
 def _side_columns(sides: tuple[Counterparts, Counterparts]) -> dict[str, Any]:
-    """Return the columns of both sides by name and index of the side."""
     names = [field.name for field in fields(Counterparts)]
     return {f"{name}_{at}": getattr(side, name) for at, side in enumerate(sides) for name in names}
 
@@ -367,9 +363,6 @@ class Provenance:
     LIMIT: Final = 64
     """Maximum number of nodes of a change that are shown on each side."""
 
-    before: Model
-    after: Model
-    changes: tuple[Change, ...]
     sides: tuple[Counterparts, Counterparts]
     """State of each node and value: SAME in both models, ONLY in this one (removed or added), or FOLDED."""
     targets: tuple[list[list[Target]], list[list[Target]]]
@@ -492,7 +485,7 @@ class Provenance:
 
     def _replacing(self, change: Change) -> list[Target]:
         """Return the tensors that replace the outputs of the nodes that a change removed, or its own tensor."""
-        values = [v for n in self._listed(0, change.taken) for v in self._graphs[0].node_outputs(n).tolist() if v >= 0]
+        values = [v for n in self._listed(0, change.taken) for v in self._graphs[0].results(n)]
         values = values or [-1 - target for target in self._tensor(0, change)]
         return list(dict.fromkeys(-1 - int(self._value[v]) for v in values if self._value[v] >= 0))
 
