@@ -187,9 +187,6 @@ def _git(*words: str, root: Path | None = None) -> bytes:
     return process.stdout
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Budget:
     """Limits on a model; an empty field allows anything."""
@@ -282,9 +279,6 @@ def _is_valid(name: str, value: Any) -> bool:
         flat = itertools.chain(*(size if isinstance(size, list) else [size] for size in sizes))
         return all(isinstance(size, int) for size in flat)
     return name in _EXAMPLES and isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-
-
-# --- output ----------------------------------------------------------------------------------------------------------
 
 
 _VERBS_SHOWN: Final = ("summary", "diff", "compare", "audit")

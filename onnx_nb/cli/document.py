@@ -45,9 +45,6 @@ class Text:
 Block = Text | StillTable
 
 
-# --- rendering -------------------------------------------------------------------------------------------------------
-
-
 def for_terminal(blocks: Iterable[Block], *, width: int | None) -> str:
     """Return blocks as text: fitted to a width and with colors, or complete and plain for a pipe if that is None."""
     parts = []
@@ -115,9 +112,6 @@ def _escaped(text: str) -> str:
     return "".join(f"&#{ord(letter)};" if letter in "&<>|`*_[]()!#@~\\$:" else letter for letter in plain)
 
 
-# --- verbs -----------------------------------------------------------------------------------------------------------
-
-
 def _bar(share: float, width: int = 20) -> str:
     eighths = round(share * width * 8)
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
@@ -160,7 +154,6 @@ def of_summary(values: Mapping[str, Any]) -> list[Block]:
 
 
 def _wrote(values: Mapping[str, Any], what: str = "") -> list[Block]:
-    """Return the line about the file that a verb wrote, if it wrote one."""
     return [Text(f"Wrote {values['file']}{what}", "good")] if values.get("file") else []
 
 

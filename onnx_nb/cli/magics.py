@@ -59,7 +59,6 @@ def _help(command: click.Command) -> str:
 
 
 def _run(shell: InteractiveShell, name: str, line: str) -> Any:
-    """Run the line of a magic; one that asks for help or for Python has it printed."""
     verb, command = MAGICS[name], _COMMANDS[name]
     try:  # not POSIX: keeps the backslashes of Windows paths
         words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
@@ -89,9 +88,6 @@ def _run(shell: InteractiveShell, name: str, line: str) -> Any:
     if variables.get("failed"):
         print(f"failed: {', '.join(printable(point.name) for point in variables['failed'])}")  # noqa: T201
     return variables.get("view", variables.get(variable or verb.result))
-
-
-# --- completion ------------------------------------------------------------------------------------------------------
 
 
 def _complete(shell: InteractiveShell, event: Any) -> list[str]:

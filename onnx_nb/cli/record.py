@@ -72,7 +72,6 @@ def head(command: str) -> dict[str, Any]:
 
 
 def _more(command: str, result: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are no attributes of a result."""
     if command == "summary":
         problems = [{"kind": kind, "message": message} for kind, message in result.faults]
         return {"opsets": dict(result.opsets), "problems": problems}

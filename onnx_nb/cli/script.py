@@ -72,7 +72,6 @@ class Script:
 
 
 def _value(argument: Any, scope: Mapping[str, Any]) -> Any:
-    """Return the value of an argument: of source, of what has source inside, or itself."""
     if isinstance(argument, Mapping):
         return {name: _value(part, scope) for name, part in argument.items()}
     if isinstance(argument, tuple | list):

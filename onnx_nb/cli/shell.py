@@ -133,7 +133,6 @@ def _summarize(blocks: Sequence[Block]) -> None:
 
 
 def _progress() -> contextlib.AbstractContextManager[progress.Progress]:
-    """Return a callback that draws one line on a terminal."""
 
     def draw(fraction: float, what: str) -> None:
         bar = "━" * round(fraction * 20)

@@ -76,9 +76,6 @@ def _verb(*params: click.Parameter, result: str = "", title: str = "") -> Callab
     return register
 
 
-# --- types of parameters ---------------------------------------------------------------------------------------------
-
-
 class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
     """A model: a path, or in a notebook, whose variables are the context's object, also a variable."""
 
@@ -111,7 +108,6 @@ def _variables(ctx: click.Context | None) -> Mapping[str, Any]:
 
 
 def _models(ctx: click.Context | None) -> list[str]:
-    """Return the variables that hold models."""
     kinds = ("Model", "ModelProto", "ONNXProgram")
     return [name for name, value in _variables(ctx).items() if type(value).__name__ in kinds and name[0] != "_"]
 
@@ -239,9 +235,6 @@ _TO_MODEL: Final = _file("--save", "-o", text="Write the model to this file.")
 def fail_option(text: str) -> click.Option:
     """Return the option of conditions on points."""
     return _several("--fail", text=f'{text}, such as "sqnr < 30 dB".', type=ConditionType(), metavar="CONDITION")
-
-
-# --- verbs -----------------------------------------------------------------------------------------------------------
 
 
 @_verb(_MODEL, _file("--page", "-o", "save", text="Write the page to this file, and open nothing."), _DATA_DIR)

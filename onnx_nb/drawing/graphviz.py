@@ -440,8 +440,6 @@ _CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
 
 
 class _Drawing:
-    """One drawing: clusters and boxes first, then edges."""
-
     def __init__(self, outline: Outline, spread: set[int], direction: str, theme: str) -> None:
         check_choice("direction", direction, Direction)
         check_choice("theme", theme, Theme)
@@ -520,7 +518,6 @@ class _Drawing:
         return first
 
     def _draw_node(self, dot: Any, box: Box) -> None:
-        """Draw a node: a stripe in its color, its text, and ports where it has several edges."""
         outline, color = self._outline, self._color
         op, note, pairs = outline.node_text(box.id)
         entries = pairs[:PAIRS] + [("", "…")] * (len(pairs) > PAIRS)

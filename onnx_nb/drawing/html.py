@@ -236,7 +236,6 @@ def table_of(heads: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _table(table: StillTable, most: int, longest: int) -> str:
-    """Return the first rows of a table, each cell with at most ``longest`` characters, and how many more there are."""
     # notebooks right-align all cells
     looks = [' style="text-align:left"' if place < table.labels else "" for place in range(len(table.heads))]
     head, *body = (

@@ -185,9 +185,6 @@ def plot_histogram(
     return figure
 
 
-# --- errors over depth -------------------------------------------------------------------------------------------
-
-
 def _numbers(comparison: Comparison, which: str, metric: str) -> Any:
     """Return the metric of each point: NaN where it is unknown, infinity for NaN or Inf on one side only."""
     numbers = []
@@ -265,9 +262,6 @@ def _label_sections(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(axis="x", length=3)
 
 
-# --- histograms -----------------------------------------------------------------------------------------------------
-
-
 def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str) -> None:
     counts = histogram.counts
     zeros = histogram.zeros if isinstance(histogram, LogHistogram) else 0
@@ -296,7 +290,6 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
 
 
 def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
-    """Draw the values of a tensor, and the ends of its ranges."""
     histogram = marked_histogram(result, name) if isinstance(result, Capture) else result[name].histogram
     if not len(histogram.counts):
         advice = "A table from a file has ranges only: calibrate a capture, or draw the capture."
@@ -348,9 +341,6 @@ def _summary(point: Point, errors: ErrorStats) -> str:
         odd = "strings differ" if errors.dtypes[0] == "string" else "NaN or infinite on one side only"
         lines.append(f"{errors.mismatches:,} {odd}")
     return "\n".join(lines)
-
-
-# --- the look -------------------------------------------------------------------------------------------------------
 
 
 def _figure(width: float, height: float, title: str, characters: int) -> NotebookFigure:

@@ -258,7 +258,6 @@ class PackedWidget(OnnxWidget):
         return Reply(buffers=[page(content).encode()])
 
     def _part(self, name: str) -> bytes:
-        """Return a part by name, which is packed on first request."""
         with self._lock:
             if name not in self._packed:
                 self._packed[name] = self._pack(name).to_bytes()
@@ -376,13 +375,11 @@ class LinkedWidget(PackedWidget):
 
     @traitlets.observe("selection")
     def _lead(self, _change: Any = None) -> None:
-        """Select in the graph the tensor that is selected here."""
         if self._graph is None or not self.selection or self.selection == self._in_graph():
             return
         if tensor := self._tensor(self._graph.model):
             self._graph.selection = [tensor]
 
     def _follow(self, _change: Any = None) -> None:
-        """Select here the tensor that is selected in the graph."""
         if targets := self._in_graph():
             self.selection = targets

@@ -231,7 +231,6 @@ class Channel:
 
 
 def _fault(call: Call[Any], error: BaseException) -> dict[str, Any]:
-    """Log the traceback, and return the reply about it."""
     logger.error("request %r failed", call.verb, exc_info=error)
     advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
     return {"error": {"type": type(error).__name__, "message": str(error), "advice": advice}}

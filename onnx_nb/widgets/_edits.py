@@ -28,7 +28,6 @@ SMALL: Final = (1000, 1 << 24)
 
 
 def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
-    """Make the edit of a request."""
     seen, text = _name_of(edits, request), request.text
     name = request.name or edits.current_name(seen)
     match request.edit:
@@ -56,7 +55,6 @@ def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
 
 
 def is_small(model: Model) -> bool:
-    """Return whether an edit is proved in a fraction of a second."""
     return len(model.proto.graph.node) <= SMALL[0] and model.nbytes <= SMALL[1]
 
 

@@ -77,7 +77,6 @@ class GraphWidget(PackedWidget):
         raise NotImplementedError
 
     def _model(self, side: str, step: int = 0) -> Model:
-        """Return the model of a side, by default of the first."""
         models = dict(zip(SIDES, self._models(step), strict=False))
         if (side or SIDES[0]) not in models:
             advice = f"It has {', '.join(models)}."

@@ -118,7 +118,6 @@ class Values:
         return Reply(CellsReply(**cells, picture=drawing), [image.pixels.tobytes()])
 
     def npy(self, call: Call[ValueRequest]) -> Reply:
-        """Reply with a value as the content of a .npy file."""
         value = call.request.value
         array = self._array(value, call)
         name = self._name(value)

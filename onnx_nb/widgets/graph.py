@@ -257,7 +257,6 @@ class ModelGraph(GraphWidget):
         return Content(summary.name, summary.without_folder().to_json(), "graph", {**self._packed, "baked": page})
 
     def _colors(self) -> Overlay | None:
-        """Return the numbers that currently color the boxes."""
         color = self.view.get("color")
         if color is not None:  # chosen in the bar, after what a cell has set
             return self._numbers(str(color), self.model)
@@ -375,7 +374,6 @@ class ModelGraph(GraphWidget):
         return self._result or super()._saving()
 
     def _made(self, text: str, attribute: str, code: str, word: str, *tables: bytes, **more: Any) -> Reply:
-        """Return the reply about a model that was made of this one."""
         from onnx_nb.widgets.protocol import EditReply, ExtractReply
 
         kind = ExtractReply if word == "part" else EditReply
@@ -386,7 +384,6 @@ class ModelGraph(GraphWidget):
         return Reply(kind(message=f"{text}{where}", name=name, code=code, file=str(file), **more), [*tables])
 
     def _source(self) -> str:
-        """Return the Python that a cell can take for the model."""
         variable = self._variable()
         return f"{variable}.model" if variable else repr(str(self.model.path)) if self.model.path else "model"
 

@@ -120,7 +120,6 @@ class ProfilePanel(ChartWidget, GraphWidget):
             self._graph.selection = [dict(target) for target in self.selection]
 
     def _follow(self, _change: Any = None) -> None:
-        """Choose here the kernel of the node that is selected in the graph."""
         if (kernel := self._kernel_in_graph()) >= 0:
             self.kernel = kernel
 

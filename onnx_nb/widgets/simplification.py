@@ -179,7 +179,6 @@ class SimplificationPanel(PairWidget):
         return columns(self._model(part, number))
 
     def _models(self, step: int = 0) -> tuple[Model, ...]:
-        """Return the models before and after a step; for 0 the original and the result."""
         result = self.simplification
         if not step:
             return result.original, result.model

@@ -103,7 +103,6 @@ class ModelSummary(PackedWidget):
         return shapes
 
     def _count(self, shapes: Mapping[str, Any]) -> None:
-        """Count the costs of a run for these shapes, unless they are known."""
         if self._model is not None and shapes != self._counted:
             self.summary = with_costs(self.summary, costs(self._model, shapes or None))
             self._counted = dict(shapes)

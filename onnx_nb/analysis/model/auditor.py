@@ -131,7 +131,6 @@ class Audit(Displayed, Table, panel="audit.AuditPanel"):
         return [asdict(entry) for entry in self.tensors]
 
     def _still(self) -> Still:
-        """Return the problems and the files as tables."""
         problems = [(entry.severity, entry.kind, f"{entry.message} {entry.advice}") for entry in self.problems]
         problems.sort(key=lambda row: row[0] != "error")
         sizes = [
@@ -213,7 +212,6 @@ class Auditor:
             self._report("error", "size", [use], message, "The file is damaged, or was written by a faulty tool.")
 
     def _check_location(self, location: str, uses: list[_Use]) -> None:
-        """Check all tensors with bytes at one location."""
         source: storage.Source | None = None
         failure: OnnxNbError | None = None
         try:
@@ -366,15 +364,12 @@ class Auditor:
 
 
 def _uses_text(users: Sequence[_Use]) -> str:
-    """Name the first tensor, and count the others."""
     more = len(users) - 1
     return users[0].place.label + (f" and {count_text(more, 'more tensor')}" if more else "")
 
 
 @dataclass(eq=False)
 class _Use:
-    """A tensor, where its bytes should be, and what is wrong with that."""
-
     tensor: TensorProto
     place: tensors.Place
     what: str
@@ -392,12 +387,10 @@ class _Use:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """The bytes of its data file."""
         return self.claim.span if self.claim else None
 
     @property
     def given_checksum(self) -> str:
-        """The checksum that the tensor states."""
         return self.claim.entries.get("checksum", "") if self.claim and self.location is not None else ""
 
     def entry(self) -> TensorEntry:
@@ -418,8 +411,6 @@ class _Use:
 
 @dataclass
 class _FileUses:
-    """One data file, and the tensors in it."""
-
     location: str
     source: storage.File
     users: list[_Use] = field(default_factory=list)

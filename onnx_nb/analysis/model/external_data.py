@@ -300,7 +300,6 @@ def _refusal(path: Path) -> str:
 
 
 def _refused(path: Path, *, full: bool) -> str:
-    """Return why onnx's checker refuses a model; empty if it does not."""
     try:
         onnx.checker.check_model(path, full_check=full)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:

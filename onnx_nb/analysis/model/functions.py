@@ -131,12 +131,10 @@ def check_nodes(proto: ModelProto, model_label: str) -> None:
 
 
 def _calls(nodes: Iterable[NodeProto], functions: Mapping[Key, FunctionProto]) -> Counter[Key]:
-    """Count the calls of each function among nodes and in their subgraphs."""
     return Counter(key for node in all_nodes(nodes) if (key := key_of(node)) in functions)
 
 
 def _replaced(size: _Size, calls: Mapping[Key, int], sizes: Mapping[Key, _Size]) -> _Size:
-    """Return the size of nodes with each call replaced by the nodes of its function."""
     nodes = size.nodes + sum(count * sizes[key].nodes for key, count in calls.items())
     nbytes = size.nbytes + sum(count * sizes[key].nbytes for key, count in calls.items())
     depth = size.depth + max((sizes[key].depth for key in calls), default=0)

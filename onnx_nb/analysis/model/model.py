@@ -378,8 +378,6 @@ class Model(Displayed, panel="graph.ModelView"):
 
 
 class _Internals:
-    """State of a Model that only the package uses."""
-
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage, self.name = storage, name
         self.label = name if name.isprintable() and len(name) <= 200 else quoted(name)
@@ -598,5 +596,4 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def _unnamed(proto: ModelProto, sources: Sources, folder: Path | None) -> Model:
-    """Return a model from memory, named after its graph."""
     return Model(proto, name=plain_text(proto.graph.name) or "model", storage=Storage(sources, folder=folder))

@@ -156,11 +156,9 @@ class Package(Model):
         return total
 
     def _panel(self) -> Panel:
-        """Return the graph of the decoder, below what is said of the package."""
         return Panel(self._widget, (self,), shows_result=False)
 
     def _still(self) -> Still:
-        """Return the models, the configuration beside the graph, and the sizes of the caches."""
         models = [
             (role, path_text(m.path.name if m.path else ""), f"{len(m.proto.graph.node):,}", bytes_text(m.nbytes))
             for role, m in self.models.items()

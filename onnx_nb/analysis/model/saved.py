@@ -188,7 +188,6 @@ def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], sizes: dict[str
 
 @functools.cache
 def _schema(kind: type) -> dict[str, Any]:
-    """Return the type of each field of a dataclass."""
     # names that modules import for annotations alone; a model is never saved
     local: dict[str, Any] = {"NDArray": NDArray, "Floats": NDArray[np.float64], "Longs": Longs, "Model": types.NoneType}
     return get_type_hints(kind, localns=local | {"Count": Count, "Size": Size}, include_extras=True)

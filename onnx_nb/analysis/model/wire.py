@@ -216,7 +216,6 @@ _Part: TypeAlias = "Part | tuple[int, int]"
 
 
 def _message(number: int, parts: list[_Part]) -> list[_Part]:
-    """Return a nested message as a field."""
     return [_encoded(number << 3 | _BYTES) + _encoded(sum(map(_nbytes, parts))), *parts]
 
 
