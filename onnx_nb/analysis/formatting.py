@@ -127,7 +127,7 @@ def shape_text(shape: int | Iterable[int | str | None]) -> str:
     return "×".join([*texts, *("…" for _ in first[16:])]) or "scalar"
 
 
-def closest_text(name: str, names: Iterable[str], n: int = 3) -> str:
+def closest_text(name: str, names: Iterable[str]) -> str:
     """Return "Closest names: …." for the advice of an error; empty if no name is similar."""
-    matches = closest(name, names, n)
+    matches = closest(name, names)
     return f"Closest names: {', '.join(map(quoted, matches))}." if matches else ""

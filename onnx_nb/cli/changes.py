@@ -302,6 +302,5 @@ def entry_of(change: ModelChange) -> dict[str, Any]:
     from onnx_nb.cli.record import record
 
     records = {verb: record(verb, change.results[verb]) if verb in change.results else None for verb in _VERBS_SHOWN}
-    error = change.error or None
-    head = {"path": path_text(change.path), "what": change.what, "ok": change.ok, "error": error}
+    head = {"path": path_text(change.path), "what": change.what, "ok": change.ok, "error": change.error or None}
     return {**head, "excesses": [*change.excesses], **records}

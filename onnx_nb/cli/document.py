@@ -117,8 +117,7 @@ def _bar(share: float, width: int = 20) -> str:
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 
-def of_summary(values: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks of a `Summary`."""
+def _of_summary(values: Mapping[str, Any]) -> list[Block]:
     model: Summary = values["summary"]
     opsets = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in model.opsets)
     facts = [count_text(model.nodes, "node"), f"{scaled_text(model.parameters)} parameters", bytes_text(model.nbytes)]
@@ -157,8 +156,7 @@ def _wrote(values: Mapping[str, Any], what: str = "") -> list[Block]:
     return [Text(f"Wrote {values['file']}{what}", "good")] if values.get("file") else []
 
 
-def of_extract(values: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks of a submodel."""
+def _of_extract(values: Mapping[str, Any]) -> list[Block]:
     model: Model = values["submodel"]
     size = f"{count_text(len(model.proto.graph.node), 'node')}, {bytes_text(model.nbytes)}"
     ports = [
@@ -168,7 +166,7 @@ def of_extract(values: Mapping[str, Any]) -> list[Block]:
     return [*(_wrote(values, f": {size}") or [Text(f"{size}; -o FILE writes it")]), *ports]
 
 
-def of_compare(values: Mapping[str, Any]) -> list[Block]:
+def _of_compare(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Comparison`, and of the points that failed."""
     blocks = _of_result("c", values)
     if (misses := values.get("failed")) is not None:
@@ -188,9 +186,9 @@ def _of_result(variable: str, values: Mapping[str, Any]) -> list[Block]:
 BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
     **{name: functools.partial(_of_result, verb.result) for name, verb in VERBS.items()},
     "show": lambda values: [Text(str(values["page"]))],
-    "summary": of_summary,
-    "extract": of_extract,
-    "compare": of_compare,
+    "summary": _of_summary,
+    "extract": _of_extract,
+    "compare": _of_compare,
     "report": lambda values: [Text(f"Wrote {values['page']}", "good")],
 }
 """Verb → the blocks of what its script made."""

@@ -33,7 +33,6 @@ _COMMANDS: Final = {
     name: click.Command(f"%{name}", {"max_content_width": 100}, params=[*verb.params, *_OPTIONS], help=verb.help)
     for name, verb in MAGICS.items()
 }
-"""Name of a magic → its parameters and help."""
 _LINE: Final = re.compile(r"(?:^|\n)\s*(?:\w+\s*=\s*)?%{1,2}(onnx\w*)[ \t]+([^\n]*)$")
 
 

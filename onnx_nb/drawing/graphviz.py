@@ -90,7 +90,7 @@ def to_graphviz(
     >>> [line.split(" [")[0].strip() for line in drawn.source.splitlines() if "->" in line]
     ['input0:s -> node0:n', 'node0:s -> node1:i0:n', 'input0:s -> node1:i1:n', 'node1:s -> output0:n']
     """
-    outline = Outline(model)
+    outline = _Outline(model)
     for name in [highlight] if isinstance(highlight, str) else highlight:
         outline.highlight(*outline.find(name))
     return _Drawing(outline, outline.first_opening() if open is None else outline.matching(open), direction, theme).dot
@@ -108,7 +108,7 @@ def view_to_graphviz(
 
     Names that are not in the model are ignored; see `to_graphviz`.
     """
-    outline = Outline(model)
+    outline = _Outline(model)
     for target in targets:
         kind, number = str(target.get("kind")), target.get("id")
         if kind in outline.numbers and not (isinstance(number, int) and 0 <= number < len(outline.names[kind])):
@@ -135,7 +135,7 @@ Edge = tuple[int, Box, Box, bool]
 """A tensor, its producing box, a box that reads it, and whether that box only reads it as an outer-scope value."""
 
 
-class Outline:
+class _Outline:
     """The scopes of a graph, their contents, the texts of their boxes, and the highlights."""
 
     def __init__(self, model: ModelLike) -> None:
@@ -185,11 +185,9 @@ class Outline:
         return int(self.tree.scope_node[scope]) if self.tree.scope_kind[scope] in (BODY, FUNCTION) else -1
 
     def operator(self, node: int) -> tuple[str, str]:
-        """Return the operator of a node and its domain."""
         return self.graph.operators[int(self.graph.op_index[node])]
 
     def children(self, scope: int) -> list[int]:
-        """Return the scopes directly in a scope."""
         return [box.id for box in self._boxes[scope] if box.kind == "scope"]
 
     def contents(self, scope: int) -> list[Box]:
@@ -278,7 +276,6 @@ class Outline:
             self.lit[kind].add(number)
 
     def ends(self, value: int) -> list[int]:
-        """Return the nodes at a tensor: its producer, if it has one, and its readers."""
         maker = int(self.graph.producer[value])
         return [*([maker] if maker >= 0 else ()), *self.graph.consumers(value).tolist()]
 
@@ -339,7 +336,6 @@ class Outline:
         return self.graph.value_names[value], f"{kind.shape_text} {dtype}".strip()
 
     def is_open(self, box: Box) -> bool:
-        """Return whether a box is an open scope."""
         return box.kind == "scope" and self.front[box.id] < 0
 
     def of_scope(self, scope: int) -> Box:
@@ -440,7 +436,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
 
 
 class _Drawing:
-    def __init__(self, outline: Outline, spread: set[int], direction: str, theme: str) -> None:
+    def __init__(self, outline: _Outline, spread: set[int], direction: str, theme: str) -> None:
         check_choice("direction", direction, Direction)
         check_choice("theme", theme, Theme)
         self._outline = outline
@@ -638,5 +634,4 @@ def _tooltip(*texts: str) -> str:
     """Return lines of text for any other attribute, in which dot interprets entities."""
     lines = "\n".join(texts).strip().split("\n")
     text = "\n".join([_CONTROL.sub(" ", shortened(line, 1500)) for line in lines if line][:12])
-    plain: str = graphviz.escape(text.replace("&", "&amp;").replace("\\", _BACKSLASH))
-    return plain
+    return str(graphviz.escape(text.replace("&", "&amp;").replace("\\", _BACKSLASH)))

@@ -34,8 +34,6 @@ from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, over
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns, weight_entries
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
 
@@ -108,15 +106,13 @@ def bake(
     return Columns({**table.arrays, **arrays}, table.meta).to_bytes()
 
 
-def _replies(
-    model: Model, capture: Capture | None, progress: Progress | None
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _replies(model: Model, capture: Capture | None, progress: Progress | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the inspector's texts of each scope and node, equal ones once."""
     graph = Graph.opened(model)
     texts: dict[str, int] = {}
     documentation: dict[str, int] = {}
     size = 0
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Any] = {}
     times = None if capture is None else overlay(model, capture, label="seconds")
     # scopes first: there are fewer
     for kind, count in (("scope", len(scopes(graph).scope_parent)), ("node", graph.node_count)):
@@ -178,9 +174,7 @@ def report_page(title: str, parts: Sequence[tuple[str, Content | str]]) -> str:
 
 
 def _json(name: str, about: Any) -> str:
-    data = json.dumps(about, ensure_ascii=True)
-    for character in "<>&":
-        data = data.replace(character, f"\\u{ord(character):04x}")
+    data = json.dumps(about).translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&"})
     return f'<script type="application/json" id="onnx-nb-{name}">{data}</script>'
 
 

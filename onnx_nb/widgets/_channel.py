@@ -72,7 +72,6 @@ class Call(Generic[AnyRequest]):
             self.reply({"progress": {"fraction": fraction, "message": message}})
 
     def check(self) -> None:
-        """Raise `Cancelled` if the browser asked to stop."""
         if self.stop.is_set():
             raise Cancelled
 

@@ -64,7 +64,6 @@ class Values:
         self._readers: dict[int, tuple[int, Operand] | None] = {}
 
     def verbs(self) -> dict[str, Verb]:
-        """Return the requests that the browser may send, by name."""
         return {"capture": self.capture, "statistics": self.statistics, "values": self.page, "npy": self.npy}
 
     def capture(self, call: Call[CaptureRequest]) -> Reply:

@@ -315,8 +315,7 @@ class ModelGraph(GraphWidget):
         plan = plan_extraction(self.model, request.inputs, request.outputs)
         number_of = self._values.graph.plain.value
         missing = [MissingEntry(value=number_of(m.name), name=m.name, message=m.message) for m in plan.missing]
-        names = ("redundant", "suggestion", "alternative")
-        tensors = {key: list(map(number_of, getattr(plan, key))) for key in names}
+        tensors = {key: list(map(number_of, getattr(plan, key))) for key in ("redundant", "suggestion", "alternative")}
         value = PlanReply(missing=missing, **tensors, nbytes=plan.nbytes, message=plan.message)
         return Reply(value, [plan.nodes.astype("<i4").tobytes()])
 

@@ -181,8 +181,7 @@ class Auditor:
         for file in self.files.values():
             self._check_file(file)
         self._check_checksums(compute=checksums, progress=progress)
-        files = self.files.values()
-        present = [DataFile(f.location, f.source.nbytes, len(f.users), *f.counts, f.sha1) for f in files]
+        present = [DataFile(f.location, f.source.nbytes, len(f.users), *f.counts, f.sha1) for f in self.files.values()]
         entries = tuple(use.entry() for use in uses)
         return Audit(self.model.name, entries, (*self.missing, *present), tuple(self.problems))
 
@@ -307,8 +306,7 @@ class Auditor:
         orphan = sum(gap for gap, _ in gaps) - padding
         file.counts = size, padding, orphan
         if file.source.is_linked:
-            symbolic = file.source.path.is_symlink()
-            form = "is a symbolic link" if symbolic else f"has {file.source.links} hard links"
+            form = "is a symbolic link" if file.source.path.is_symlink() else f"has {file.source.links} hard links"
             inner = [use for use in uses if use.place.in_body]
             if inner:
                 message = f"{name} {form}, and onnxruntime refuses that for {inner[0].what}."
@@ -342,8 +340,7 @@ class Auditor:
         for use in uses:
             checksum = use.given_checksum.strip().lower()
             # Different bytes have different checksums: one stated by many tensors is meant for the file.
-            single = use.inside and len(spans[use.given_checksum]) == 1
-            span = use.span if single else None
+            span = use.span if use.inside and len(spans[use.given_checksum]) == 1 else None
             if checksum == file.sha1:
                 use.checksum = "verified"
             elif span and checksum == _sha1(storage.Extent(file.source, span[0], span[1] - span[0], use.what), work):

@@ -18,7 +18,7 @@ from onnx import FunctionProto, ModelProto, NodeProto
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
-from onnx_nb.analysis.model.tensors import all_nodes, attributes
+from onnx_nb.analysis.model.tensors import RANK, all_nodes, attributes
 
 Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""
@@ -29,8 +29,6 @@ NODES: Final = 1_000_000
 """Nodes of a model, and those of its calls, with every call replaced."""
 BYTES: Final = 1 << 31
 """Bytes of them."""
-RANK: Final = 64
-"""Dimensions of a tensor that batch dimensions may take."""
 _TERM: Final = r"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
 _EQUATION: Final = re.compile(rf"{_TERM}(?:(?:,|->){_TERM})*")
 

@@ -222,8 +222,7 @@ def typed(value: Any, hint: Any, where: str, arrays: Mapping[str, NDArray[Any]] 
         if len(hints) == len(value):
             return tuple(part(entry, hints[n], f"{where}[{n}]") for n, entry in enumerate(value))
     elif kind is Mapping and isinstance(value, dict):
-        key_type = options[0]
-        return {key_type(key): part(entry, options[1], f"{where}[{key!r:.60}]") for key, entry in value.items()}
+        return {options[0](key): part(entry, options[1], f"{where}[{key!r:.60}]") for key, entry in value.items()}
     elif hint in (int, float) and type(value) is int and abs(value) < 1 << 63:
         return hint(value)
     elif kind is Literal and value in options:
