@@ -223,15 +223,8 @@ def budget_of(tables: Mapping[str, Budget], path: str) -> Budget:
 
 
 def read_budgets(text: str) -> dict[str, Budget]:
-    r"""Return the budgets in a file, by pattern.
+    r"""Return the budgets in a file, by pattern; `OnnxNbError` if an entry is none, or leads out of the repository.
 
-    Raises
-    ------
-    OnnxNbError
-        If it is no TOML, or an entry is none of a `Budget` or leads out of the repository.
-
-    Examples
-    --------
     >>> budgets = read_budgets('["models/*.onnx"]\nfail = ["sqnr < 30 dB"]\nnodes = 420')
     >>> budget_of(budgets, "models/net.onnx").nodes, budget_of(budgets, "net.onnx").nodes
     (420, None)

@@ -97,12 +97,7 @@ def to_graphviz(
 
 
 def view_to_graphviz(
-    model: ModelLike,
-    spread: Sequence[str] | None,
-    targets: Iterable[Mapping[str, Any]],
-    *,
-    direction: Direction = "down",
-    theme: Theme = "light",
+    model: ModelLike, spread: Sequence[str] | None, targets: Iterable[Mapping[str, Any]], *, direction: str, theme: str
 ) -> graphviz.Digraph:
     """Return a drawing of a model as a widget shows it, from the open scopes of its view and from what it highlights.
 

@@ -124,7 +124,7 @@ class OnnxWidget(_Complete, HostedWidget):
     """Colors of the view; ``"auto"`` follows the notebook."""
 
     _subject = ""
-    """Name of the attribute that the widget shows, for its ``repr``."""
+    """Name of the attribute that the widget shows, for its ``repr``; by default that of its kind."""
 
     _channel: Channel | None = None
     """The channel; ``None`` if an argument was wrong."""
@@ -151,7 +151,7 @@ class OnnxWidget(_Complete, HostedWidget):
         super().open()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({getattr(self, self._subject)!r})"
+        return f"{type(self).__name__}({getattr(self, self._subject or self._kind)!r})"
 
     def close(self) -> None:
         """Remove the view, stop its worker and release what it shows."""

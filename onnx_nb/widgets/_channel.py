@@ -200,7 +200,9 @@ class Channel:
             call.reply(*self._reply(call))
         except BaseException as error:  # noqa: BLE001 (the worker must survive for the requests after this one)
             try:
-                call.reply(_fault(call, error))
+                logger.exception("request %r failed", call.verb)
+                advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
+                call.reply({"error": {"type": type(error).__name__, "message": str(error), "advice": advice}})
             except BaseException:  # the comm takes nothing at all, so nobody can be told but the log
                 logger.exception("no reply to request %r can be sent", call.verb)
         finally:
@@ -227,9 +229,3 @@ class Channel:
         if call.in_text:
             return {"value": reply.value, "base64": [base64.b64encode(buffer).decode() for buffer in reply.buffers]}, []
         return {"value": reply.value, "buffers": len(reply.buffers)}, reply.buffers
-
-
-def _fault(call: Call[Any], error: BaseException) -> dict[str, Any]:
-    logger.error("request %r failed", call.verb, exc_info=error)
-    advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
-    return {"error": {"type": type(error).__name__, "message": str(error), "advice": advice}}

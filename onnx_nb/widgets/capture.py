@@ -50,7 +50,6 @@ class CapturePanel(LinkedWidget):
 
     capture: Capture
 
-    _subject = "capture"
     _kind = traitlets.Unicode("capture").tag(sync=True)
 
     height = traitlets.Int(420, min=160).tag(sync=True)

@@ -71,7 +71,6 @@ class ComparisonPanel(ChartWidget):
 
     comparison: Comparison
 
-    _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, ``"range"``."""

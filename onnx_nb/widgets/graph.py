@@ -286,8 +286,7 @@ class ModelGraph(GraphWidget):
         """
         from onnx_nb.drawing.graphviz import view_to_graphviz
 
-        way: Direction = direction or ("right" if self.direction == "right" else "down")
-        colors: Theme = theme or ("dark" if self.theme == "dark" else "light")
+        way, colors = direction or self.direction, theme or ("dark" if self.theme == "dark" else "light")
         targets = [*self.selection, *({"kind": "tensor", "name": name} for name in (*self.inputs, *self.outputs))]
         return view_to_graphviz(self.model, self.view.get("open"), targets, direction=way, theme=colors)
 

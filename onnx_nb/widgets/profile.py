@@ -56,7 +56,6 @@ class ProfilePanel(ChartWidget, GraphWidget):
     compared: ProfileComparison | None
     """What changed from an earlier profile; ``None`` without one."""
 
-    _subject = "profile"
     _kind = traitlets.Unicode("profile").tag(sync=True)
 
     kernel = traitlets.Int(-1, min=-1).tag(sync=True)

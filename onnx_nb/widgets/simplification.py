@@ -61,7 +61,6 @@ class SimplificationPanel(PairWidget):
     simplification: Simplification
     """The current result: after an undo, the one without the change."""
 
-    _subject = "simplification"
     _kind = traitlets.Unicode("simplification").tag(sync=True)
     _about = traitlets.Dict().tag(sync=True)
     _revision = traitlets.Int(0).tag(sync=True)

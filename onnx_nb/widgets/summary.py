@@ -55,7 +55,6 @@ class ModelSummary(PackedWidget):
     summary: Summary
     """The current summary. It has costs once they are counted."""
 
-    _subject = "summary"
     _kind = traitlets.Unicode("summary").tag(sync=True)
     _summary = traitlets.Dict().tag(sync=True)
     _graph = traitlets.Unicode().tag(sync=True)

@@ -136,11 +136,7 @@ _NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
 
 
 def write(
-    path: str | os.PathLike[str],
-    content: Any,
-    kind: str,
-    progress: Progress | None = None,
-    models: Iterable[Model] = (),
+    path: str | os.PathLike[str], content: Any, kind: str, progress: Progress | None, models: Iterable[Model]
 ) -> Path:
     """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64."""
     arrays: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, name)] for name in _KINDS}
