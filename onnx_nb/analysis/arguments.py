@@ -32,18 +32,18 @@ def _is_number(value: Any, kind: type = numbers.Integral) -> bool:
 
 
 _WHOLE: Final[Kind] = ("a whole number", _is_number)
-_TEXT: Final[Kind] = ("a str", lambda value: isinstance(value, str))
+TEXT: Final[Kind] = ("a str", lambda value: isinstance(value, str))
 _DEFAULTS: Final[Mapping[type, Kind]] = {
     bool: ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     int: _WHOLE,
     float: ("a number", lambda value: _is_number(value, numbers.Real)),
-    str: _TEXT,
+    str: TEXT,
 }
 """Type of a parameter's default → what it takes."""
 _PARAMETERS: Final[Mapping[str, Kind]] = {
     name: kind
     for names, kind in {
-        "around kind label location name optimization reduce scale which": _TEXT,
+        "around kind label location name optimization reduce scale which": TEXT,
         "at scopes": (
             "a whole number, or a list of names or of lists of names",
             lambda value: _is_number(value) or _is_name_list(value, has_lists=True),

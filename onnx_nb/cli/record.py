@@ -54,7 +54,6 @@ _OBJECTS: Final[Mapping[type, str]] = {
 """Class → its fields in JSON, each with the name of the attribute if that is another."""
 
 _WRITING: Final = ("extract", "reduce", "simplify", "edit")
-"""Verbs that write a file."""
 
 
 def record(command: str, variables: Mapping[str, Any]) -> dict[str, Any]:

@@ -216,7 +216,6 @@ RUN: Final = (
     _SHAPES,
     _file("--custom-ops", text="Library of operators for the model. Its code runs: trust it."),
 )
-"""Options of a verb that runs models."""
 _TOLERANCES: Final = [
     _option(f"--{word[0].lower()}tol", text=f"{word} tolerance.", type=click.FloatRange(min=0))
     for word in ("Relative", "Absolute")

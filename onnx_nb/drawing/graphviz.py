@@ -166,7 +166,6 @@ class _Outline:
         """Outermost closed scope at or around each scope; −1 if the scope is shown open."""
         self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
         self.accents: set[int] = set()
-        """Highlighted values."""
         results = (value for subgraph_ in graph.subgraphs[1:] for value in subgraph_.outputs.tolist())
         self._used = {*graph.in_value.tolist(), *results}
 

@@ -43,7 +43,6 @@ TEXT: Final = to_hex(_STYLE["text.color"])
 LINE: Final = to_hex(_STYLE["axes.edgecolor"])
 CUMULATIVE, ISOLATED, BAD, *_OTHERS = (to_hex(color) for color in _STYLE["axes.prop_cycle"].by_key()["color"])
 _MARKS: Final = (_OTHERS[0], ISOLATED, _OTHERS[1], _OTHERS[2])
-"""Colors of marks in a histogram."""
 
 _FONT: Final = float(_STYLE["font.size"])
 _DOTS: Final = 300

@@ -34,7 +34,6 @@ class _Shown(NamedTuple):
 
 
 _shown: dict[Path, _Shown] = {}
-"""The views of this kernel's tabs, by file."""
 
 
 def view(path: str, *, root: str = "", size: int | None = None, before: str = "") -> TabReply:

@@ -76,8 +76,6 @@ class SharedCode(_Complete):
     _anywidget_id = traitlets.Unicode("onnx_nb.SharedCode").tag(sync=True)
 
     code = traitlets.Unicode().tag(sync=True)
-    """Text of the bundle."""
-
     _code = traitlets.Unicode().tag(sync=True)
     """This model, as the widgets refer to it."""
 

@@ -76,8 +76,6 @@ class ComparisonPanel(ChartWidget):
     """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, ``"range"``."""
 
     _steps = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """Steps of `curve` as JSON."""
-
     point = traitlets.Unicode().tag(sync=True)
     """Name of the chosen point, whose tensor is the `selection`; empty for none."""
 

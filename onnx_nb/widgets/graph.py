@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ import ipywidgets
 import traitlets
 from traitlets import TraitError
 
+from onnx_nb.analysis.arguments import TEXT, Kind
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shape_text
 from onnx_nb.analysis.model.model import Model, ModelLike, load
@@ -469,21 +470,15 @@ class ModelView(ReopeningWidget, ipywidgets.VBox):  # type: ignore[misc]  # ipyw
         return self.graph.to_html(path, **options)
 
 
-# ---------------------------------------------------------------- checks of the trait `view`: mistakes are never silent
-
-_Kind = tuple[str, Callable[[Any], bool]]
-
-
-def _number(words: str, least: float) -> _Kind:
+def _number(words: str, least: float) -> Kind:
     return words, lambda value: type(value) in (int, float) and least <= value < math.inf
 
 
-_TEXT: Final[_Kind] = ("a str", lambda value: isinstance(value, str))
 _ANY_NUMBER: Final = _number("a finite number", -sys.float_info.max)
 _CAMERA: Final = {"x": _ANY_NUMBER, "y": _ANY_NUMBER, "zoom": _number("a number above 0", sys.float_info.min)}
 _BOOKMARK: Final[Mapping[str, Any]] = {
-    "name": _TEXT,
-    "open": [_TEXT],
+    "name": TEXT,
+    "open": [TEXT],
     "camera": _CAMERA,
     "selection": (
         "None or a dict with kind and name",
@@ -491,11 +486,11 @@ _BOOKMARK: Final[Mapping[str, Any]] = {
     ),
 }
 _VIEW: Final[Mapping[str, Any]] = {
-    "open": [_TEXT],
+    "open": [TEXT],
     "camera": _CAMERA,
     "column_height": _number("a number, 0 or more", 0),
     **dict.fromkeys(("brief", "plumbing"), ("True or False", lambda value: isinstance(value, bool))),
-    "search": _TEXT,
+    "search": TEXT,
     "color": ("a str or None", lambda value: isinstance(value, str | None)),
     "bookmarks": [_BOOKMARK],
 }
