@@ -68,11 +68,10 @@ def reading(path: Path, what: str, kind: type[OnnxNbError] = ModelFileError) -> 
         yield
     except _UNREADABLE as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-        message = f"{quoted(path_text(path))} cannot be read as {what}: {reason.rstrip('.')}."
         if isinstance(error, FileNotFoundError):
             advice = closest_text(path.name, file_names(path.parent))
             raise kind(f"there is no file {quoted(path_text(path))}.", advice=advice) from error
-        raise kind(message) from error
+        raise kind(f"{quoted(path_text(path))} cannot be read as {what}: {reason.rstrip('.')}.") from error
 
 
 def check_file(path: Path, limit: int = FILE_LIMIT) -> int:

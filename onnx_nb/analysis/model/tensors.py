@@ -93,8 +93,7 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
     nbytes = elements(shape) * values.dtype.itemsize
     if nbytes > DENSE_LIMIT:
         message = f"{what} would take {bytes_text(nbytes)} as a dense array of shape {_shape(sparse.dims)}."
-        advice = "Read its values and indices from model.proto.graph.sparse_initializer."
-        raise ModelFileError(message, advice=advice)
+        raise ModelFileError(message, advice="Read its values and indices from model.proto.graph.sparse_initializer.")
     fitting = {(values.size,), (values.size, len(shape))}
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in fitting:
         parts = f"values of shape {list(values.shape)} and {indices.dtype} indices of shape {list(indices.shape)}"

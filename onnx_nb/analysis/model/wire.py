@@ -68,9 +68,8 @@ def scan(source: BinaryIO | bytes, *, location: str, name: str = "model") -> byt
         kind = _kind_of(window.read(0, min(512, window.size)))
         if kind:
             raise ModelFileError(f"{name} is not an ONNX model: it is {kind[0]}.", advice=kind[1]) from None
-        message = f"{name} is not an ONNX model, or only a part of one: {error}."
         advice = "Check that the download or copy was completed, or export the model again."
-        raise ModelFileError(message, advice=advice) from None
+        raise ModelFileError(f"{name} is not an ONNX model, or only a part of one: {error}.", advice=advice) from None
 
 
 def _kind_of(head: bytes) -> tuple[str, str] | None:
