@@ -15,13 +15,12 @@ import os
 import pkgutil
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis import progress, results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"

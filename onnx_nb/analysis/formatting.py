@@ -9,10 +9,7 @@ import itertools
 import math
 import os
 import unicodedata
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 
 def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:

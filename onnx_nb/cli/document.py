@@ -11,13 +11,12 @@ import click
 
 from onnx_nb.analysis.compare.rankings import points_table
 from onnx_nb.analysis.formatting import bytes_text, count_text, printable, scaled_text, shape_text, shortened
-from onnx_nb.analysis.results import StillTable
+from onnx_nb.analysis.model.model import Model
+from onnx_nb.analysis.results import Still, StillTable
 from onnx_nb.cli.verbs import VERBS
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.cost.summary import Summary
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.results import Still
 
 Look = Literal["", "title", "good", "bad", "faint"]
 

@@ -13,7 +13,8 @@ import html
 import operator
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import graphviz
 import numpy as np
@@ -24,13 +25,9 @@ from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shorte
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, GRAPH_INPUT
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
+from onnx_nb.analysis.model.model import ModelLike
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, GATHERED, REPEAT, ROWS, SIBLINGS, scopes, scopes_around
 from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, columns, yields
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from onnx_nb.analysis.model.model import ModelLike
 
 BOX_LIMIT = 2000
 """Maximum number of boxes in one drawing: dot may not finish with more."""

@@ -23,6 +23,7 @@ import numpy as np
 
 from onnx_nb.analysis.formatting import bytes_text, count_text, printable, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.save import folder_at, write_file
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
@@ -34,7 +35,6 @@ from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, over
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns, weight_entries
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
 
 _PAGE = """<!doctype html>

@@ -12,17 +12,18 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib import rc_params_from_file
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from onnx_nb.analysis.arguments import check_choice, known_arguments
-from onnx_nb.analysis.compare.comparison import Comparison, Kind, Which
+from onnx_nb.analysis.compare.comparison import Comparison, Kind, Point, Which
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, number_text, printable, quoted, shortened
@@ -31,11 +32,6 @@ from onnx_nb.analysis.quantize.calibration import Calibration, marked_histogram
 from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.run.statistics import Histogram, LogHistogram
 from onnx_nb.analysis.view.result_columns import point_paths, sections
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from onnx_nb.analysis.compare.comparison import Point
 
 _STYLE: Final = rc_params_from_file(Path(__file__).with_name("notebook.mplstyle"), use_default_template=False)
 """The style sheet that notebooks use as well."""

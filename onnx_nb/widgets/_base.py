@@ -16,11 +16,14 @@ from __future__ import annotations
 import base64
 import functools
 import html
+import os
 import secrets
 import sys
 import threading
 import uuid
+from collections.abc import Mapping
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets
@@ -29,15 +32,11 @@ import traitlets
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.model.model import Model, label_of
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, prepare_shell, running_shell
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.view.columns import Columns
     from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.graph import ModelGraph

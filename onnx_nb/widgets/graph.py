@@ -6,6 +6,7 @@ Every click is one call of `onnx_nb.analysis`, which also works in a cell.
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
@@ -26,8 +27,6 @@ from onnx_nb.widgets._graphs import GraphWidget, variables
 from onnx_nb.widgets._hosts import ReopeningWidget
 
 if TYPE_CHECKING:
-    import os
-
     import graphviz
 
     from onnx_nb.analysis.edit.edit import Edit

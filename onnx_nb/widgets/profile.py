@@ -10,6 +10,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
+from onnx_nb.analysis.profile.result import Profile
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import profile_columns, ran_columns, resource_columns
@@ -17,7 +18,6 @@ from onnx_nb.drawing.html import Content, still_html
 from onnx_nb.widgets._graphs import SIDES, ChartWidget, GraphWidget
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 

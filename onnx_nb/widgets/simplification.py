@@ -13,6 +13,9 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shortened
+from onnx_nb.analysis.model.model import Model
+from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import Provenance, account
 from onnx_nb.drawing.html import Content
@@ -21,10 +24,7 @@ from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets._graphs import SIDES, PairWidget, target_of
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
-    from onnx_nb.analysis.view.columns import Columns
     from onnx_nb.widgets.protocol import SkipRequest
 
 PARTS: Final = (*SIDES, "differences")

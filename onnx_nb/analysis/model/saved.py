@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, BinaryIO, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -32,13 +32,11 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import FeedError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, path_text, plain_text, quoted
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.protofields import Longs
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.storage import file_names, path_of
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.progress import Progress
 
 FILE_LIMIT: Final = 1 << 33
 """Maximum bytes of a file, packed or unpacked."""
