@@ -319,7 +319,6 @@ class _Outline:
         return title or "…", note.strip(), [contents, tree.scope_path[scope], self._string("scope_difference", scope)]
 
     def value_text(self, value: int, *, short: bool = False) -> tuple[str, str]:
-        """Return the name and the type of a tensor."""
         kind = self.graph.type_of(value)
         dtype = kind.dtype
         for long, abbreviation in _SHORT if short else ():

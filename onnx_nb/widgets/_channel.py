@@ -90,7 +90,7 @@ class Call(Generic[AnyRequest]):
             value = self.args.get(entry.name)
             if value is None and (entry.default is not MISSING or entry.default_factory is not MISSING):
                 continue
-            words, fits = _KINDS[str(entry.type)]
+            words, fits = _KINDS[str(entry.type).removesuffix(" | None")]
             if not fits(value):
                 message = f"{quoted(entry.name)} of the request {quoted(self.verb)} is {words}, not "
                 raise OnnxNbError(f"{message}{shortened(repr(value), 100)}.", advice=RELOAD)
@@ -111,11 +111,9 @@ def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _TEXT: Final = ("a text", lambda value: isinstance(value, str))
-_NUMBER: Final = ("a whole number, 0 or more", is_number)
 _KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "str": _TEXT,
-    "int": _NUMBER,
-    "int | None": _NUMBER,
+    "int": ("a whole number, 0 or more", is_number),
     "bool": ("true or false", lambda value: isinstance(value, bool)),
     "list[str]": ("a list of texts", _list_of(_TEXT[1])),
     "list[int]": ("a list of whole numbers, 0 or more", _list_of(is_number)),

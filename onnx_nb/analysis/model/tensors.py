@@ -52,9 +52,7 @@ def values(tensor: TensorProto, what: str) -> NDArray[Any]:
         count = _count(tensor, what)
         if len(tensor.string_data) != count:
             raise ModelFileError(f"{what} has {len(tensor.string_data)} strings for shape {_shape(tensor.dims)}.")
-        strings = np.empty(count, object)
-        strings[:] = [plain_text(data) for data in tensor.string_data]
-        return _reshaped(strings, tensor, what)
+        return _reshaped(np.array([plain_text(data) for data in tensor.string_data], object), tensor, what)
     if tensor.HasField("raw_data"):
         return decoded(np.frombuffer(tensor.raw_data, np.uint8), tensor, what)
     _dtype(tensor, what)
