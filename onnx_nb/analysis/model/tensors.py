@@ -304,11 +304,6 @@ def _node_tensors(nodes: Iterable[NodeProto], where: Place) -> Iterator[tuple[Te
                 yield from _tensors_of(attribute, where._replace(within=within))
 
 
-# IR versions before 2 leave the type out.
-_KINDS_WITH_TENSORS: Final = "UNDEFINED TENSOR TENSORS SPARSE_TENSOR SPARSE_TENSORS GRAPH GRAPHS"
-_WITH_TENSORS: Final = frozenset(map(AttributeProto.AttributeType.Value, _KINDS_WITH_TENSORS.split()))
-
-
 def _tensors_of(attribute: AttributeProto, where: Place) -> Iterator[tuple[TensorProto, Place]]:
     name = plain_text(attribute.name)
     place = where._replace(kind="attribute", name=name, in_attribute=True)
@@ -355,6 +350,7 @@ def initializers_of(graph: GraphProto) -> dict[str, WeightProto]:
 
 _KIND: Final = AttributeProto
 _GRAPHS: Final = (_KIND.UNDEFINED, _KIND.GRAPH, _KIND.GRAPHS)  # IR versions before 2 leave the type out
+_WITH_TENSORS: Final = frozenset((*_GRAPHS, _KIND.TENSOR, _KIND.TENSORS, _KIND.SPARSE_TENSOR, _KIND.SPARSE_TENSORS))
 _LISTS: Final = {_KIND.FLOATS: np.float32, _KIND.INTS: np.int64, _KIND.STRINGS: object}
 _NUMBERS: Final = {_KIND.FLOAT: np.float32, _KIND.INT: np.int64, _KIND.STRING: object} | _LISTS
 """Type of an attribute that is no tensor → dtype of its values."""

@@ -78,10 +78,6 @@ def _kind_of(head: bytes) -> tuple[str, str] | None:
     for pattern, kind, advice in _SIGNATURES:
         if re.match(pattern, text if pattern.startswith(b"(?i)") else head, re.DOTALL):
             return kind, advice
-    if not head.strip(b"\0"):
-        return "filled with zeros", "The download was probably interrupted: get the file again."
-    if all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in head):
-        return "a text file", _ONNX_FILE
     return None
 
 
@@ -108,6 +104,8 @@ _SIGNATURES: Final = (
     (rb"\x93NUMPY", "a numpy array", "Read it with numpy.load."),
     (rb"(?i)(ir_version:|opset_import\s*\{)", "an ONNX model in text form", _READ.format("textproto")),
     (rb"(?i)[\[{]", "a JSON file", f"If it is an ONNX model in JSON form: {_READ.format('json')}"),
+    (rb"\0*\Z", "filled with zeros", "The download was probably interrupted: get the file again."),
+    (rb"[\t\n\r\f -~]*\Z", "a text file", _ONNX_FILE),
 )
 
 
