@@ -74,7 +74,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 
 _NOTEBOOK = "onnx_nb.notebook.display"
-results.display = lambda *given: importlib.import_module(_NOTEBOOK).bundle(*given)
+results.display = lambda *arguments: importlib.import_module(_NOTEBOOK).bundle(*arguments)
 results.widget = lambda result: importlib.import_module(_NOTEBOOK).widget_of(result)
 progress.bars.append(lambda: importlib.import_module(_NOTEBOOK).cell_progress())
 results.cell_name = lambda file: importlib.import_module(_NOTEBOOK).cell_name(file)

@@ -349,11 +349,11 @@ class Auditor:
             else:
                 use.checksum = "wrong"
                 wrong.setdefault(use.given_checksum, []).append(use)
-        for checksum, damaged in wrong.items():
-            message = f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_uses_text(damaged)} of "
+        for checksum, users in wrong.items():
+            message = f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_uses_text(users)} of "
             message += f"{self.label} it should be {quoted(checksum)}."
             advice = "The file was changed or damaged after the model was written: get it again."
-            self._report("error", "checksum", damaged, message, advice)
+            self._report("error", "checksum", users, message, advice)
         if exact:
             message = f"the checksum in {_uses_text(exact)} of {self.label} is that of the tensor's own bytes; the "
             message += f"specification means that of the whole file {quoted(file.location)}."
