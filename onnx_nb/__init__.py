@@ -15,13 +15,12 @@ import os
 import pkgutil
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis import progress, results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
@@ -75,7 +74,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 
 _NOTEBOOK = "onnx_nb.notebook.display"
-results.display = lambda *given: importlib.import_module(_NOTEBOOK).bundle(*given)
+results.display = lambda *arguments: importlib.import_module(_NOTEBOOK).bundle(*arguments)
 results.widget = lambda result: importlib.import_module(_NOTEBOOK).widget_of(result)
 progress.bars.append(lambda: importlib.import_module(_NOTEBOOK).cell_progress())
 results.cell_name = lambda file: importlib.import_module(_NOTEBOOK).cell_name(file)

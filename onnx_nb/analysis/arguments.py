@@ -32,18 +32,18 @@ def _is_number(value: Any, kind: type = numbers.Integral) -> bool:
 
 
 _WHOLE: Final[Kind] = ("a whole number", _is_number)
-_TEXT: Final[Kind] = ("a str", lambda value: isinstance(value, str))
+TEXT: Final[Kind] = ("a str", lambda value: isinstance(value, str))
 _DEFAULTS: Final[Mapping[type, Kind]] = {
     bool: ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     int: _WHOLE,
     float: ("a number", lambda value: _is_number(value, numbers.Real)),
-    str: _TEXT,
+    str: TEXT,
 }
 """Type of a parameter's default → what it takes."""
 _PARAMETERS: Final[Mapping[str, Kind]] = {
     name: kind
     for names, kind in {
-        "around kind label location name optimization reduce scale which": _TEXT,
+        "around kind label location name optimization reduce scale which": TEXT,
         "at scopes": (
             "a whole number, or a list of names or of lists of names",
             lambda value: _is_number(value) or _is_name_list(value, has_lists=True),
@@ -73,7 +73,10 @@ def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function: an unknown keyword or a value of a wrong type is a `TypeError`; in a cell it shows a bar."""
     parameters = inspect.signature(function).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    kinds = {name: _kind_of(function.__name__, parameter) for name, parameter in parameters.items()}
+    kinds = {
+        name: _DEFAULTS.get(type(p.default), _PARAMETERS.get(f"{function.__name__}.{name}", _PARAMETERS.get(name)))
+        for name, p in parameters.items()
+    }
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,11 +105,6 @@ def check_choice(parameter: str, value: object, choices: Any) -> None:
     if value is not None and value not in get_args(choices):
         advice = f"Use {' or '.join(map(repr, get_args(choices)))}."
         raise OnnxNbError(f"there is no {parameter} {value!r}.", advice=advice)
-
-
-def _kind_of(function: str, parameter: inspect.Parameter) -> Kind | None:
-    by_name = _PARAMETERS.get(f"{function}.{parameter.name}", _PARAMETERS.get(parameter.name))
-    return _DEFAULTS.get(type(parameter.default), by_name)
 
 
 def _described(value: Any) -> str:

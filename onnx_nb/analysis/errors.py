@@ -6,10 +6,7 @@ A message names the tensor, node or file; ``advice`` is the next step.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 
 class OnnxNbError(Exception):

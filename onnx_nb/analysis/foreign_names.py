@@ -14,8 +14,7 @@ from onnx_nb.analysis.formatting import closest_text
 @functools.cache
 def table(part: Literal["names", "keywords", "export", "rules"]) -> Mapping[str, str]:
     """Return a part of ``foreign_names.toml``: their names, and words of ours."""
-    content = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    return dict(content[part])
+    return dict(tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))[part])
 
 
 def advice(name: str, names: list[str]) -> str:

@@ -9,10 +9,7 @@ import itertools
 import math
 import os
 import unicodedata
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 
 def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
@@ -127,7 +124,7 @@ def shape_text(shape: int | Iterable[int | str | None]) -> str:
     return "×".join([*texts, *("…" for _ in first[16:])]) or "scalar"
 
 
-def closest_text(name: str, names: Iterable[str], n: int = 3) -> str:
+def closest_text(name: str, names: Iterable[str]) -> str:
     """Return "Closest names: …." for the advice of an error; empty if no name is similar."""
-    matches = closest(name, names, n)
+    matches = closest(name, names)
     return f"Closest names: {', '.join(map(quoted, matches))}." if matches else ""

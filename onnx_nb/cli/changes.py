@@ -187,9 +187,6 @@ def _git(*words: str, root: Path | None = None) -> bytes:
     return process.stdout
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Budget:
     """Limits on a model; an empty field allows anything."""
@@ -226,15 +223,8 @@ def budget_of(tables: Mapping[str, Budget], path: str) -> Budget:
 
 
 def read_budgets(text: str) -> dict[str, Budget]:
-    r"""Return the budgets in a file, by pattern.
+    r"""Return the budgets in a file, by pattern; `OnnxNbError` if an entry is none, or leads out of the repository.
 
-    Raises
-    ------
-    OnnxNbError
-        If it is no TOML, or an entry is none of a `Budget` or leads out of the repository.
-
-    Examples
-    --------
     >>> budgets = read_budgets('["models/*.onnx"]\nfail = ["sqnr < 30 dB"]\nnodes = 420')
     >>> budget_of(budgets, "models/net.onnx").nodes, budget_of(budgets, "net.onnx").nodes
     (420, None)
@@ -284,9 +274,6 @@ def _is_valid(name: str, value: Any) -> bool:
     return name in _EXAMPLES and isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-# --- output ----------------------------------------------------------------------------------------------------------
-
-
 _VERBS_SHOWN: Final = ("summary", "diff", "compare", "audit")
 
 
@@ -308,6 +295,5 @@ def entry_of(change: ModelChange) -> dict[str, Any]:
     from onnx_nb.cli.record import record
 
     records = {verb: record(verb, change.results[verb]) if verb in change.results else None for verb in _VERBS_SHOWN}
-    error = change.error or None
-    head = {"path": path_text(change.path), "what": change.what, "ok": change.ok, "error": error}
+    head = {"path": path_text(change.path), "what": change.what, "ok": change.ok, "error": change.error or None}
     return {**head, "excesses": [*change.excesses], **records}

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from onnx_nb.analysis.formatting import bytes_text, count_text, printable, scaled_text, shape_text, shortened
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.results import Still, StillTable
 from onnx_nb.cli.verbs import VERBS
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.cost.summary import Summary
-    from onnx_nb.analysis.model.model import Model
 
 Look = Literal["", "title", "good", "bad", "faint"]
 
@@ -41,9 +41,6 @@ class Text:
 
 
 Block = Text | StillTable
-
-
-# --- rendering -------------------------------------------------------------------------------------------------------
 
 
 def for_terminal(blocks: Iterable[Block], *, width: int | None) -> str:
@@ -113,16 +110,12 @@ def _escaped(text: str) -> str:
     return "".join(f"&#{ord(letter)};" if letter in "&<>|`*_[]()!#@~\\$:" else letter for letter in plain)
 
 
-# --- verbs -----------------------------------------------------------------------------------------------------------
-
-
 def _bar(share: float, width: int = 20) -> str:
     eighths = round(share * width * 8)
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 
-def of_summary(values: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks of a `Summary`."""
+def _of_summary(values: Mapping[str, Any]) -> list[Block]:
     model: Summary = values["summary"]
     opsets = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in model.opsets)
     facts = [count_text(model.nodes, "node"), f"{scaled_text(model.parameters)} parameters", bytes_text(model.nbytes)]
@@ -158,12 +151,10 @@ def of_summary(values: Mapping[str, Any]) -> list[Block]:
 
 
 def _wrote(values: Mapping[str, Any], what: str = "") -> list[Block]:
-    """Return the line about the file that a verb wrote, if it wrote one."""
     return [Text(f"Wrote {values['file']}{what}", "good")] if values.get("file") else []
 
 
-def of_extract(values: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks of a submodel."""
+def _of_extract(values: Mapping[str, Any]) -> list[Block]:
     model: Model = values["submodel"]
     size = f"{count_text(len(model.proto.graph.node), 'node')}, {bytes_text(model.nbytes)}"
     ports = [
@@ -173,7 +164,7 @@ def of_extract(values: Mapping[str, Any]) -> list[Block]:
     return [*(_wrote(values, f": {size}") or [Text(f"{size}; -o FILE writes it")]), *ports]
 
 
-def of_compare(values: Mapping[str, Any]) -> list[Block]:
+def _of_compare(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Comparison`, and of the points that failed."""
     from onnx_nb.analysis.compare.comparison import points_table
 
@@ -195,9 +186,9 @@ def _of_result(variable: str, values: Mapping[str, Any]) -> list[Block]:
 BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
     **{name: functools.partial(_of_result, verb.result) for name, verb in VERBS.items()},
     "show": lambda values: [Text(str(values["page"]))],
-    "summary": of_summary,
-    "extract": of_extract,
-    "compare": of_compare,
+    "summary": _of_summary,
+    "extract": _of_extract,
+    "compare": _of_compare,
     "report": lambda values: [Text(f"Wrote {values['page']}", "good")],
 }
 """Verb → the blocks of what its script made."""

@@ -33,7 +33,6 @@ _COMMANDS: Final = {
     name: click.Command(f"%{name}", {"max_content_width": 100}, params=[*verb.params, *_OPTIONS], help=verb.help)
     for name, verb in MAGICS.items()
 }
-"""Name of a magic → its parameters and help."""
 _LINE: Final = re.compile(r"(?:^|\n)\s*(?:\w+\s*=\s*)?%{1,2}(onnx\w*)[ \t]+([^\n]*)$")
 
 
@@ -59,7 +58,6 @@ def _help(command: click.Command) -> str:
 
 
 def _run(shell: InteractiveShell, name: str, line: str) -> Any:
-    """Run the line of a magic; one that asks for help or for Python has it printed."""
     verb, command = MAGICS[name], _COMMANDS[name]
     try:  # not POSIX: keeps the backslashes of Windows paths
         words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
@@ -89,9 +87,6 @@ def _run(shell: InteractiveShell, name: str, line: str) -> Any:
     if variables.get("failed"):
         print(f"failed: {', '.join(printable(point.name) for point in variables['failed'])}")  # noqa: T201
     return variables.get("view", variables.get(variable or verb.result))
-
-
-# --- completion ------------------------------------------------------------------------------------------------------
 
 
 def _complete(shell: InteractiveShell, event: Any) -> list[str]:

@@ -54,7 +54,6 @@ _OBJECTS: Final[Mapping[type, str]] = {
 """Class → its fields in JSON, each with the name of the attribute if that is another."""
 
 _WRITING: Final = ("extract", "reduce", "simplify", "edit")
-"""Verbs that write a file."""
 
 
 def record(command: str, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +71,6 @@ def head(command: str) -> dict[str, Any]:
 
 
 def _more(command: str, result: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are no attributes of a result."""
     if command == "summary":
         problems = [{"kind": kind, "message": message} for kind, message in result.faults]
         return {"opsets": dict(result.opsets), "problems": problems}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,32 +21,20 @@ class Source(str):
         return str(self)
 
 
-@dataclass(frozen=True)
-class ScriptCall:
-    """``into = function(*args, **kwargs)``; the function is a dotted name."""
-
-    function: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    into: str
-
-    def __repr__(self) -> str:
-        arguments = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
-        return f"{self.into} = {self.function}({', '.join(arguments)})"
-
-
 @dataclass
 class Script:
     """Calls, in order."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     """Variables to be called otherwise."""
-    calls: list[ScriptCall] = field(default_factory=list)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    """Variable, and the Python of its value."""
 
     def call(self, function: str, *args: Any, into: str, **kwargs: Any) -> Source:
         """Add a call; return its result as source."""
         name = self.names.get(into, into)
-        self.calls.append(ScriptCall(function, args, kwargs, name))
+        arguments = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
+        self.calls.append((name, f"{function}({', '.join(arguments)})"))
         return Source(name)
 
     def save(self, result: Source, path: str | None, original: str = "", **options: Any) -> Source:
@@ -57,7 +46,7 @@ class Script:
 
     def code(self) -> str:
         """Return the calls as Python."""
-        lines = [str(call) for call in self.calls]
+        lines = [f"{name} = {call}" for name, call in self.calls]
         imports = [f"import {name}" for name in _MODULES if any(f"{name}." in line for line in lines)]
         return "\n".join([*imports, "", *lines])
 
@@ -65,19 +54,8 @@ class Script:
         """Run the calls; return their results by variable."""
         scope: dict[str, Any] = {**(variables or {})}
         results: dict[str, Any] = {}
-        for call in self.calls:
-            function, args, kwargs = (_value(part, scope) for part in (Source(call.function), call.args, call.kwargs))
-            results[call.into] = scope[call.into] = function(*args, **kwargs)
+        for name, call in self.calls:
+            modules = {module: importlib.import_module(module) for module in _MODULES if f"{module}." in call}
+            numbers = {"inf": math.inf, "nan": math.nan}  # as Python writes them
+            results[name] = scope[name] = eval(call, modules | numbers, scope)  # noqa: S307 (what a person could run)
         return results
-
-
-def _value(argument: Any, scope: Mapping[str, Any]) -> Any:
-    """Return the value of an argument: of source, of what has source inside, or itself."""
-    if isinstance(argument, Mapping):
-        return {name: _value(part, scope) for name, part in argument.items()}
-    if isinstance(argument, tuple | list):
-        return type(argument)(_value(part, scope) for part in argument)
-    if not isinstance(argument, Source):
-        return argument
-    modules = {name: importlib.import_module(name) for name in _MODULES if f"{name}." in argument}
-    return eval(argument, modules, scope)  # noqa: S307 (ours, or what a person wrote into a cell)

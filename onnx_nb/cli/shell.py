@@ -42,7 +42,6 @@ _COMMON: Final = (
 )
 _EXIT_CODE: Final = click.Option(["--exit-code"], is_flag=True, help="Exit with 1 if there are differences.")
 _WITH_SUMMARY: Final = ("summary", "diff", "compare", "simplify")
-"""Verbs that have a job summary."""
 
 
 class _Verbs(click.Group):
@@ -59,8 +58,7 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def command(verb: Verb) -> click.Command:
-    """Return the command of a verb."""
+def _command_of(verb: Verb) -> click.Command:
     common = [option for option in _COMMON if option.name != "github" or verb.name in _WITH_SUMMARY]
     params = [*verb.params, *([_EXIT_CODE] if verb.name == "diff" else []), *common]
     return _command(verb.name, functools.partial(_run, verb), verb.help, *params)
@@ -98,8 +96,7 @@ def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_co
         return INTERRUPTION
     is_wrong = verb.name == "simplify" and variables["s"].verdict == "wrong"
     has_errors = verb.name == "audit" and not variables["audit"].ok
-    has_differences = exit_code and bool(variables["d"])
-    return CHECK if is_wrong or has_errors or has_differences or variables.get("failed") else 0
+    return CHECK if is_wrong or has_errors or variables.get("failed") or (exit_code and variables["d"]) else 0
 
 
 def _print_json(record: dict[str, Any]) -> None:
@@ -133,7 +130,6 @@ def _summarize(blocks: Sequence[Block]) -> None:
 
 
 def _progress() -> contextlib.AbstractContextManager[progress.Progress]:
-    """Return a callback that draws one line on a terminal."""
 
     def draw(fraction: float, what: str) -> None:
         bar = "━" * round(fraction * 20)
@@ -218,7 +214,7 @@ _LAB: Final = _command(
 )
 program: Final = _Verbs(
     "onnx-nb",
-    [*map(command, VERBS.values()), _CHANGES, _LAB],
+    [*map(_command_of, VERBS.values()), _CHANGES, _LAB],
     help=_HELP,
     no_args_is_help=True,
     params=[click.Option(["--debug"], is_flag=True, hidden=True, expose_value=False)],

@@ -64,7 +64,6 @@ class Verb:
 
 
 VERBS: Final[dict[str, Verb]] = {}
-"""Verbs by name."""
 
 
 def _verb(*params: click.Parameter, result: str = "", title: str = "") -> Callable[[Callable[..., Source]], Verb]:
@@ -76,10 +75,7 @@ def _verb(*params: click.Parameter, result: str = "", title: str = "") -> Callab
     return register
 
 
-# --- types of parameters ---------------------------------------------------------------------------------------------
-
-
-class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
+class _ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
     """A model: a path, or in a notebook, whose variables are the context's object, also a variable."""
 
     name = "model"
@@ -100,7 +96,6 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
         return Source(value)
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete variables and files."""
         names = [name for name in _models(ctx) if name.startswith(incomplete)]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
@@ -111,12 +106,11 @@ def _variables(ctx: click.Context | None) -> Mapping[str, Any]:
 
 
 def _models(ctx: click.Context | None) -> list[str]:
-    """Return the variables that hold models."""
     kinds = ("Model", "ModelProto", "ONNXProgram")
     return [name for name, value in _variables(ctx).items() if type(value).__name__ in kinds and name[0] != "_"]
 
 
-class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
+class _TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
     """A tensor of the model that the line names, or with ``scopes`` one of its scopes."""
 
     def __init__(self, *, scopes: bool = False) -> None:
@@ -124,7 +118,6 @@ class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 
         self.name = "scope" if scopes else "tensor"
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete names of the model."""
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.model.model import load
         from onnx_nb.analysis.scopes.scopes import scopes
@@ -142,13 +135,12 @@ class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 
         return [CompletionItem(name) for name in names if name and name.startswith(incomplete)][:200]
 
 
-class ShapeType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
+class _ShapeType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
     """``batch=1`` or ``x=1,3,224,224``."""
 
     name = "shape"
 
     def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> tuple[str, Any]:
-        """Return the name and the size or shape."""
         if isinstance(value, tuple):
             return value
         name, _, sizes = value.rpartition("=")
@@ -162,26 +154,24 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
         return name, shape[0] if len(shape) == 1 else shape
 
 
-class ConditionType(click.ParamType):  # type: ignore[type-arg]
+class _ConditionType(click.ParamType):  # type: ignore[type-arg]
     """A condition of `Comparison.failed`, read before anything runs."""
 
     name = "condition"
 
     def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> str:
-        """Return the condition in its usual form."""
         from onnx_nb.analysis.compare.metrics import Condition
 
         return str(Condition.read(value))
 
     def shell_complete(self, _ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete the metric."""
         from onnx_nb.analysis.compare.metrics import METRICS
 
         return [CompletionItem(name) for name in METRICS if name.startswith(incomplete)]
 
 
-MODEL: Final = ModelType()
-TENSOR: Final = TensorType()
+MODEL: Final = _ModelType()
+TENSOR: Final = _TensorType()
 
 
 def _option(*names: str, text: str, **more: Any) -> click.Option:
@@ -193,7 +183,7 @@ def _several(*names: str, text: str, metavar: str = "NAME", **more: Any) -> clic
 
 
 def _numbers(*names: str, **more: Any) -> click.Option:
-    return _several(*names, type=ShapeType(), callback=lambda _ctx, _param, pairs: dict(pairs), **more)
+    return _several(*names, type=_ShapeType(), callback=lambda _ctx, _param, pairs: dict(pairs), **more)
 
 
 def _flag(name: str, text: str) -> click.Option:
@@ -226,7 +216,6 @@ RUN: Final = (
     _SHAPES,
     _file("--custom-ops", text="Library of operators for the model. Its code runs: trust it."),
 )
-"""Options of a verb that runs models."""
 _TOLERANCES: Final = [
     _option(f"--{word[0].lower()}tol", text=f"{word} tolerance.", type=click.FloatRange(min=0))
     for word in ("Relative", "Absolute")
@@ -238,10 +227,7 @@ _TO_MODEL: Final = _file("--save", "-o", text="Write the model to this file.")
 
 def fail_option(text: str) -> click.Option:
     """Return the option of conditions on points."""
-    return _several("--fail", text=f'{text}, such as "sqnr < 30 dB".', type=ConditionType(), metavar="CONDITION")
-
-
-# --- verbs -----------------------------------------------------------------------------------------------------------
+    return _several("--fail", text=f'{text}, such as "sqnr < 30 dB".', type=_ConditionType(), metavar="CONDITION")
 
 
 @_verb(_MODEL, _file("--page", "-o", "save", text="Write the page to this file, and open nothing."), _DATA_DIR)
@@ -266,7 +252,7 @@ def summary(script: Script, model: str, **options: Any) -> Source:
     _MODEL,
     _several("--inputs", "--input", "-i", text="Tensor where the part begins.", type=TENSOR),
     _several("--outputs", "--output", "-t", text="Tensor where the part ends.", type=TENSOR),
-    _option("--around", text="Scope to extract, such as encoder.layer.1.", type=TensorType(scopes=True)),
+    _option("--around", text="Scope to extract, such as encoder.layer.1.", type=_TensorType(scopes=True)),
     _flag("--infer-by-running", "Find types that nobody declares by a run."),
     _TO_MODEL,
     _DATA_DIR,
@@ -312,14 +298,12 @@ def reduce(script: Script, model: str, check: str, save: str | None = None, **op
     result="s",
     title="Simplification",
 )
-def simplify(
-    script: Script, model: str, save: str | None = None, *, drop_inputs: bool = False, **options: Any
-) -> Source:
+def simplify(script: Script, model: str, save: str | None = None, **options: Any) -> Source:
     """Simplify a model, verify the result, and explain each change.
 
     The result is written only if it is verified, or unchecked with --check-n 0.
     """
-    options |= {"keep_inputs": False} if drop_inputs else {}
+    options |= {"keep_inputs": False} if options.pop("drop_inputs", False) else {}
     options |= {"strict": True} if save and options.get("check_n") != 0 else {}
     result = script.call("onnx_nb.simplify", model, **options, into="s")
     script.save(Source(f"{result}.model"), save, original=model)
@@ -372,8 +356,7 @@ def edit(script: Script, model: str, save: str | None = None, *, unchecked: bool
 )
 def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = False) -> Source:
     """List what differs between two models: nodes, attributes, wires, weights, types."""
-    options = {"weights": False} if no_weights else {}
-    return script.call("onnx_nb.diff", reference, candidate, **options, into="d")
+    return script.call("onnx_nb.diff", reference, candidate, **({"weights": False} if no_weights else {}), into="d")
 
 
 @_verb(
@@ -390,22 +373,13 @@ def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = F
     result="c",
     title="Comparison",
 )
-def compare(
-    script: Script,
-    reference: str,
-    candidate: str,
-    *,
-    fail: Sequence[str] = (),
-    save: str | None = None,
-    outputs: bool = False,
-    no_regions: bool = False,
-    **options: Any,
-) -> Source:
+def compare(script: Script, reference: str, candidate: str, save: str | None = None, **options: Any) -> Source:
     """Run two models on the same feeds and compare them, tensor by tensor.
 
     A condition of --fail is a metric, a sign and a number, such as "sqnr < 30 dB", "cosine < 0.99" or "outside > 1 %".
     """
-    options |= {"isolated": False} if no_regions else {}
+    fail, outputs = options.pop("fail", ()), options.pop("outputs", False)
+    options |= {"isolated": False} if options.pop("no_regions", False) else {}
     result = script.save(script.call("onnx_nb.compare", reference, candidate, **options, into="c"), save)
     if fail:
         script.call(f"{result}.failed", *fail, **({"outputs": True} if outputs else {}), into="failed")

@@ -13,7 +13,8 @@ import html
 import operator
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import graphviz
 import numpy as np
@@ -24,13 +25,9 @@ from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shorte
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, GRAPH_INPUT
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
+from onnx_nb.analysis.model.model import ModelLike
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, GATHERED, REPEAT, ROWS, SIBLINGS, scopes, scopes_around
 from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, columns, yields
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from onnx_nb.analysis.model.model import ModelLike
 
 BOX_LIMIT = 2000
 """Maximum number of boxes in one drawing: dot may not finish with more."""
@@ -90,25 +87,20 @@ def to_graphviz(
     >>> [line.split(" [")[0].strip() for line in drawn.source.splitlines() if "->" in line]
     ['input0:s -> node0:n', 'node0:s -> node1:i0:n', 'input0:s -> node1:i1:n', 'node1:s -> output0:n']
     """
-    outline = Outline(model)
+    outline = _Outline(model)
     for name in [highlight] if isinstance(highlight, str) else highlight:
         outline.highlight(*outline.find(name))
     return _Drawing(outline, outline.first_opening() if open is None else outline.matching(open), direction, theme).dot
 
 
 def view_to_graphviz(
-    model: ModelLike,
-    spread: Sequence[str] | None,
-    targets: Iterable[Mapping[str, Any]],
-    *,
-    direction: Direction = "down",
-    theme: Theme = "light",
+    model: ModelLike, spread: Sequence[str] | None, targets: Iterable[Mapping[str, Any]], *, direction: str, theme: str
 ) -> graphviz.Digraph:
     """Return a drawing of a model as a widget shows it, from the open scopes of its view and from what it highlights.
 
     Names that are not in the model are ignored; see `to_graphviz`.
     """
-    outline = Outline(model)
+    outline = _Outline(model)
     for target in targets:
         kind, number = str(target.get("kind")), target.get("id")
         if kind in outline.numbers and not (isinstance(number, int) and 0 <= number < len(outline.names[kind])):
@@ -135,7 +127,7 @@ Edge = tuple[int, Box, Box, bool]
 """A tensor, its producing box, a box that reads it, and whether that box only reads it as an outer-scope value."""
 
 
-class Outline:
+class _Outline:
     """The scopes of a graph, their contents, the texts of their boxes, and the highlights."""
 
     def __init__(self, model: ModelLike) -> None:
@@ -171,7 +163,6 @@ class Outline:
         """Outermost closed scope at or around each scope; −1 if the scope is shown open."""
         self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
         self.accents: set[int] = set()
-        """Highlighted values."""
         results = (value for subgraph_ in graph.subgraphs[1:] for value in subgraph_.outputs.tolist())
         self._used = {*graph.in_value.tolist(), *results}
 
@@ -185,11 +176,9 @@ class Outline:
         return int(self.tree.scope_node[scope]) if self.tree.scope_kind[scope] in (BODY, FUNCTION) else -1
 
     def operator(self, node: int) -> tuple[str, str]:
-        """Return the operator of a node and its domain."""
         return self.graph.operators[int(self.graph.op_index[node])]
 
     def children(self, scope: int) -> list[int]:
-        """Return the scopes directly in a scope."""
         return [box.id for box in self._boxes[scope] if box.kind == "scope"]
 
     def contents(self, scope: int) -> list[Box]:
@@ -278,7 +267,6 @@ class Outline:
             self.lit[kind].add(number)
 
     def ends(self, value: int) -> list[int]:
-        """Return the nodes at a tensor: its producer, if it has one, and its readers."""
         maker = int(self.graph.producer[value])
         return [*([maker] if maker >= 0 else ()), *self.graph.consumers(value).tolist()]
 
@@ -331,7 +319,6 @@ class Outline:
         return title or "…", note.strip(), [contents, tree.scope_path[scope], self._string("scope_difference", scope)]
 
     def value_text(self, value: int, *, short: bool = False) -> tuple[str, str]:
-        """Return the name and the type of a tensor."""
         kind = self.graph.type_of(value)
         dtype = kind.dtype
         for long, abbreviation in _SHORT if short else ():
@@ -339,7 +326,6 @@ class Outline:
         return self.graph.value_names[value], f"{kind.shape_text} {dtype}".strip()
 
     def is_open(self, box: Box) -> bool:
-        """Return whether a box is an open scope."""
         return box.kind == "scope" and self.front[box.id] < 0
 
     def of_scope(self, scope: int) -> Box:
@@ -440,9 +426,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
 
 
 class _Drawing:
-    """One drawing: clusters and boxes first, then edges."""
-
-    def __init__(self, outline: Outline, spread: set[int], direction: str, theme: str) -> None:
+    def __init__(self, outline: _Outline, spread: set[int], direction: str, theme: str) -> None:
         check_choice("direction", direction, Direction)
         check_choice("theme", theme, Theme)
         self._outline = outline
@@ -520,7 +504,6 @@ class _Drawing:
         return first
 
     def _draw_node(self, dot: Any, box: Box) -> None:
-        """Draw a node: a stripe in its color, its text, and ports where it has several edges."""
         outline, color = self._outline, self._color
         op, note, pairs = outline.node_text(box.id)
         entries = pairs[:PAIRS] + [("", "…")] * (len(pairs) > PAIRS)
@@ -641,5 +624,4 @@ def _tooltip(*texts: str) -> str:
     """Return lines of text for any other attribute, in which dot interprets entities."""
     lines = "\n".join(texts).strip().split("\n")
     text = "\n".join([_CONTROL.sub(" ", shortened(line, 1500)) for line in lines if line][:12])
-    plain: str = graphviz.escape(text.replace("&", "&amp;").replace("\\", _BACKSLASH))
-    return plain
+    return str(graphviz.escape(text.replace("&", "&amp;").replace("\\", _BACKSLASH)))

@@ -23,6 +23,7 @@ import numpy as np
 
 from onnx_nb.analysis.formatting import bytes_text, count_text, printable, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.save import folder_at, write_file
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
@@ -34,9 +35,6 @@ from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, over
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns, weight_entries
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
 
 _PAGE = """<!doctype html>
@@ -108,15 +106,13 @@ def bake(
     return Columns({**table.arrays, **arrays}, table.meta).to_bytes()
 
 
-def _replies(
-    model: Model, capture: Capture | None, progress: Progress | None
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _replies(model: Model, capture: Capture | None, progress: Progress | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the inspector's texts of each scope and node, equal ones once."""
     graph = Graph.opened(model)
     texts: dict[str, int] = {}
     documentation: dict[str, int] = {}
     size = 0
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Any] = {}
     times = None if capture is None else overlay(model, capture, label="seconds")
     # scopes first: there are fewer
     for kind, count in (("scope", len(scopes(graph).scope_parent)), ("node", graph.node_count)):
@@ -178,9 +174,7 @@ def report_page(title: str, parts: Sequence[tuple[str, Content | str]]) -> str:
 
 
 def _json(name: str, about: Any) -> str:
-    data = json.dumps(about, ensure_ascii=True)
-    for character in "<>&":
-        data = data.replace(character, f"\\u{ord(character):04x}")
+    data = json.dumps(about).translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&"})
     return f'<script type="application/json" id="onnx-nb-{name}">{data}</script>'
 
 
@@ -236,7 +230,6 @@ def table_of(heads: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _table(table: StillTable, most: int, longest: int) -> str:
-    """Return the first rows of a table, each cell with at most ``longest`` characters, and how many more there are."""
     # notebooks right-align all cells
     looks = [' style="text-align:left"' if place < table.labels else "" for place in range(len(table.heads))]
     head, *body = (

@@ -12,17 +12,18 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib import rc_params_from_file
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from onnx_nb.analysis.arguments import check_choice, known_arguments
-from onnx_nb.analysis.compare.comparison import Comparison, Kind, Which
+from onnx_nb.analysis.compare.comparison import Comparison, Kind, Point, Which
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, number_text, printable, quoted, shortened
@@ -32,18 +33,12 @@ from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.run.statistics import Histogram, LogHistogram
 from onnx_nb.analysis.view.result_columns import point_paths, sections
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from onnx_nb.analysis.compare.comparison import Point
-
 _STYLE: Final = rc_params_from_file(Path(__file__).with_name("notebook.mplstyle"), use_default_template=False)
 """The style sheet that notebooks use as well."""
 TEXT: Final = to_hex(_STYLE["text.color"])
 LINE: Final = to_hex(_STYLE["axes.edgecolor"])
 CUMULATIVE, ISOLATED, BAD, *_OTHERS = (to_hex(color) for color in _STYLE["axes.prop_cycle"].by_key()["color"])
 _MARKS: Final = (_OTHERS[0], ISOLATED, _OTHERS[1], _OTHERS[2])
-"""Colors of marks in a histogram."""
 
 _FONT: Final = float(_STYLE["font.size"])
 _DOTS: Final = 300
@@ -185,9 +180,6 @@ def plot_histogram(
     return figure
 
 
-# --- errors over depth -------------------------------------------------------------------------------------------
-
-
 def _numbers(comparison: Comparison, which: str, metric: str) -> Any:
     """Return the metric of each point: NaN where it is unknown, infinity for NaN or Inf on one side only."""
     numbers = []
@@ -265,9 +257,6 @@ def _label_sections(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(axis="x", length=3)
 
 
-# --- histograms -----------------------------------------------------------------------------------------------------
-
-
 def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str) -> None:
     counts = histogram.counts
     zeros = histogram.zeros if isinstance(histogram, LogHistogram) else 0
@@ -296,7 +285,6 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
 
 
 def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
-    """Draw the values of a tensor, and the ends of its ranges."""
     histogram = marked_histogram(result, name) if isinstance(result, Capture) else result[name].histogram
     if not len(histogram.counts):
         advice = "A table from a file has ranges only: calibrate a capture, or draw the capture."
@@ -348,9 +336,6 @@ def _summary(point: Point, errors: ErrorStats) -> str:
         odd = "strings differ" if errors.dtypes[0] == "string" else "NaN or infinite on one side only"
         lines.append(f"{errors.mismatches:,} {odd}")
     return "\n".join(lines)
-
-
-# --- the look -------------------------------------------------------------------------------------------------------
 
 
 def _figure(width: float, height: float, title: str, characters: int) -> NotebookFigure:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,6 @@ from onnx_nb.analysis.progress import Progress, shown_progress
 from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from IPython.core.interactiveshell import InteractiveShell
 
 logger = logging.getLogger(__name__)

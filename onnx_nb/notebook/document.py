@@ -34,23 +34,14 @@ class _Shown(NamedTuple):
 
 
 _shown: dict[Path, _Shown] = {}
-"""The views of this kernel's tabs, by file."""
 
 
 def view(path: str, *, root: str = "", size: int | None = None, before: str = "") -> TabReply:
     """Reply with the widget that shows a file: the one that showed it before if the file is unchanged.
 
-    Parameters
-    ----------
-    path
-        Path of the file as the server knows it, with slashes, without a drive.
-    root
-        The server's folder, perhaps with ``~``; empty if the server does not tell.
-    size
-        Bytes of the file as the server sees it, by which a file of the same name elsewhere is recognized. Of a symbolic
-        link, those of the link.
-    before
-        The file that the tab showed until now; a renamed file keeps its view's state.
+    ``path`` is as the server knows it, with slashes, without a drive; ``root`` the server's folder, perhaps with ``~``,
+    or empty if it does not tell; ``size`` the bytes that it sees, of a symbolic link those of the link, by which a file
+    of the same name elsewhere is recognized. A renamed file keeps the state of its view, whose file was ``before``.
     """
     file = None
     try:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markdown_it import MarkdownIt
 
@@ -15,12 +15,10 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost.costs import Costs
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.drawing.html import Content, image_of, report_page, still_html, table_of, write_page
 from onnx_nb.notebook.display import widget_of
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
 
 _KINDS = (
     "a model or its path as a pathlib.Path, a result of onnx_nb, one of its widgets, a matplotlib figure, a DataFrame, "

@@ -16,11 +16,14 @@ from __future__ import annotations
 import base64
 import functools
 import html
+import os
 import secrets
 import sys
 import threading
 import uuid
+from collections.abc import Mapping
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets
@@ -29,15 +32,11 @@ import traitlets
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.model.model import Model, label_of
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, prepare_shell, running_shell
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.view.columns import Columns
     from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.graph import ModelGraph
@@ -76,8 +75,6 @@ class SharedCode(_Complete):
     _anywidget_id = traitlets.Unicode("onnx_nb.SharedCode").tag(sync=True)
 
     code = traitlets.Unicode().tag(sync=True)
-    """Text of the bundle."""
-
     _code = traitlets.Unicode().tag(sync=True)
     """This model, as the widgets refer to it."""
 
@@ -124,7 +121,7 @@ class OnnxWidget(_Complete, HostedWidget):
     """Colors of the view; ``"auto"`` follows the notebook."""
 
     _subject = ""
-    """Name of the attribute that the widget shows, for its ``repr``."""
+    """Name of the attribute that the widget shows, for its ``repr``; by default that of its kind."""
 
     _channel: Channel | None = None
     """The channel; ``None`` if an argument was wrong."""
@@ -151,7 +148,7 @@ class OnnxWidget(_Complete, HostedWidget):
         super().open()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({getattr(self, self._subject)!r})"
+        return f"{type(self).__name__}({getattr(self, self._subject or self._kind)!r})"
 
     def close(self) -> None:
         """Remove the view, stop its worker and release what it shows."""
@@ -258,7 +255,6 @@ class PackedWidget(OnnxWidget):
         return Reply(buffers=[page(content).encode()])
 
     def _part(self, name: str) -> bytes:
-        """Return a part by name, which is packed on first request."""
         with self._lock:
             if name not in self._packed:
                 self._packed[name] = self._pack(name).to_bytes()
@@ -376,13 +372,11 @@ class LinkedWidget(PackedWidget):
 
     @traitlets.observe("selection")
     def _lead(self, _change: Any = None) -> None:
-        """Select in the graph the tensor that is selected here."""
         if self._graph is None or not self.selection or self.selection == self._in_graph():
             return
         if tensor := self._tensor(self._graph.model):
             self._graph.selection = [tensor]
 
     def _follow(self, _change: Any = None) -> None:
-        """Select here the tensor that is selected in the graph."""
         if targets := self._in_graph():
             self.selection = targets

@@ -72,7 +72,6 @@ class Call(Generic[AnyRequest]):
             self.reply({"progress": {"fraction": fraction, "message": message}})
 
     def check(self) -> None:
-        """Raise `Cancelled` if the browser asked to stop."""
         if self.stop.is_set():
             raise Cancelled
 
@@ -91,7 +90,7 @@ class Call(Generic[AnyRequest]):
             value = self.args.get(entry.name)
             if value is None and (entry.default is not MISSING or entry.default_factory is not MISSING):
                 continue
-            words, fits = _KINDS[str(entry.type)]
+            words, fits = _KINDS[str(entry.type).removesuffix(" | None")]
             if not fits(value):
                 message = f"{quoted(entry.name)} of the request {quoted(self.verb)} is {words}, not "
                 raise OnnxNbError(f"{message}{shortened(repr(value), 100)}.", advice=RELOAD)
@@ -112,11 +111,9 @@ def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _TEXT: Final = ("a text", lambda value: isinstance(value, str))
-_NUMBER: Final = ("a whole number, 0 or more", is_number)
 _KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "str": _TEXT,
-    "int": _NUMBER,
-    "int | None": _NUMBER,
+    "int": ("a whole number, 0 or more", is_number),
     "bool": ("true or false", lambda value: isinstance(value, bool)),
     "list[str]": ("a list of texts", _list_of(_TEXT[1])),
     "list[int]": ("a list of whole numbers, 0 or more", _list_of(is_number)),
@@ -201,7 +198,9 @@ class Channel:
             call.reply(*self._reply(call))
         except BaseException as error:  # noqa: BLE001 (the worker must survive for the requests after this one)
             try:
-                call.reply(_fault(call, error))
+                logger.exception("request %r failed", call.verb)
+                advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
+                call.reply({"error": {"type": type(error).__name__, "message": str(error), "advice": advice}})
             except BaseException:  # the comm takes nothing at all, so nobody can be told but the log
                 logger.exception("no reply to request %r can be sent", call.verb)
         finally:
@@ -228,10 +227,3 @@ class Channel:
         if call.in_text:
             return {"value": reply.value, "base64": [base64.b64encode(buffer).decode() for buffer in reply.buffers]}, []
         return {"value": reply.value, "buffers": len(reply.buffers)}, reply.buffers
-
-
-def _fault(call: Call[Any], error: BaseException) -> dict[str, Any]:
-    """Log the traceback, and return the reply about it."""
-    logger.error("request %r failed", call.verb, exc_info=error)
-    advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
-    return {"error": {"type": type(error).__name__, "message": str(error), "advice": advice}}

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from onnx_nb.analysis.edit.edit import Edit
 from onnx_nb.analysis.errors import EditError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.match.diff import diff
+from onnx_nb.analysis.model.model import Model
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns
 from onnx_nb.widgets.protocol import EditRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
-
 
 SMALL: Final = (1000, 1 << 24)
 """Nodes, and bytes of weights, of a model whose edits are proved at once."""
 
 
 def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
-    """Make the edit of a request."""
     seen, text = _name_of(edits, request), request.text
     name = request.name or edits.current_name(seen)
     match request.edit:
@@ -56,7 +51,6 @@ def apply(edits: Edit, request: EditRequest, progress: Progress) -> None:
 
 
 def is_small(model: Model) -> bool:
-    """Return whether an edit is proved in a fraction of a second."""
     return len(model.proto.graph.node) <= SMALL[0] and model.nbytes <= SMALL[1]
 
 

@@ -6,6 +6,7 @@ What a graph needs only once it is used is imported then, so that it is shown so
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES, Columns
@@ -21,10 +23,7 @@ from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets._hosts import running_shell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Overlay, Source
@@ -77,7 +76,6 @@ class GraphWidget(PackedWidget):
         raise NotImplementedError
 
     def _model(self, side: str, step: int = 0) -> Model:
-        """Return the model of a side, by default of the first."""
         models = dict(zip(SIDES, self._models(step), strict=False))
         if (side or SIDES[0]) not in models:
             advice = f"It has {', '.join(models)}."

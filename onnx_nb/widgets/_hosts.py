@@ -19,7 +19,6 @@ import ipywidgets
 
 
 def in_marimo() -> bool:
-    """Return whether this runs in a marimo notebook."""
     return "marimo" in sys.modules and bool(sys.modules["marimo"].running_in_notebook())
 
 
@@ -33,7 +32,6 @@ class ReopeningWidget(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets ha
 
     @property
     def model_id(self) -> str:
-        """Id of the model in the page."""
         if self.comm is None:
             self.open()
         return str(super().model_id)
@@ -98,7 +96,6 @@ def is_from_page(request: Mapping[str, Any]) -> bool:
 
 
 def running_shell() -> Any:
-    """Return IPython's shell; None where there is none."""
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
@@ -152,7 +149,6 @@ def _note_display(widget: Any) -> None:
 
 
 def _open_widgets() -> dict[str, Any]:
-    """Return all widgets that are open, by id."""
     return getattr(ipywidgets.widgets.widget, "_instances", {})  # private_parts.toml
 
 

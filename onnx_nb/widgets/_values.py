@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import read_tensor, weight_info
+from onnx_nb.analysis.model.model import Model, read_tensor, weight_info
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import reference_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.compare.operands import Operand
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.run.statistics import Statistics
     from onnx_nb.analysis.view.array_preview import Look
@@ -64,7 +61,6 @@ class Values:
         self._readers: dict[int, tuple[int, Operand] | None] = {}
 
     def verbs(self) -> dict[str, Verb]:
-        """Return the requests that the browser may send, by name."""
         return {"capture": self.capture, "statistics": self.statistics, "values": self.page, "npy": self.npy}
 
     def capture(self, call: Call[CaptureRequest]) -> Reply:
@@ -118,7 +114,6 @@ class Values:
         return Reply(CellsReply(**cells, picture=drawing), [image.pixels.tobytes()])
 
     def npy(self, call: Call[ValueRequest]) -> Reply:
-        """Reply with a value as the content of a .npy file."""
         value = call.request.value
         array = self._array(value, call)
         name = self._name(value)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import traitlets
 
 from onnx_nb.analysis.model.auditor import Audit
 from onnx_nb.analysis.model.external_data import audit
+from onnx_nb.analysis.model.model import ModelLike
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.drawing.html import still_html
 from onnx_nb.widgets._base import PackedWidget
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import ModelLike
 
 
 class AuditPanel(PackedWidget):

@@ -9,13 +9,13 @@ import traitlets
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns
 from onnx_nb.drawing.html import still_html
 from onnx_nb.widgets._base import LinkedWidget
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.widgets.graph import ModelGraph
 
@@ -50,7 +50,6 @@ class CapturePanel(LinkedWidget):
 
     capture: Capture
 
-    _subject = "capture"
     _kind = traitlets.Unicode("capture").tag(sync=True)
 
     height = traitlets.Int(420, min=160).tag(sync=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import traitlets
 
+from onnx_nb.analysis.compare.comparison import Comparison
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model
+from onnx_nb.analysis.progress import Progress
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
+from onnx_nb.analysis.pytorch.drilldown import Reproduction
 from onnx_nb.analysis.quantize.sensitivity import effects
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
 from onnx_nb.analysis.view.columns import Columns
@@ -24,12 +29,6 @@ from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import ChartWidget
 
 if TYPE_CHECKING:
-    import os
-
-    from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.drilldown import Reproduction
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.protocol import DetailRequest, FloatRequest, NameRequest, TargetQualityRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
@@ -71,14 +70,11 @@ class ComparisonPanel(ChartWidget):
 
     comparison: Comparison
 
-    _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """More than the tables: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a region, ``"range"``."""
 
     _steps = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """Steps of `curve` as JSON."""
-
     point = traitlets.Unicode().tag(sync=True)
     """Name of the chosen point, whose tensor is the `selection`; empty for none."""
 

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from onnx_nb.analysis.compare.comparison import Comparison
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.decoding_columns import decoder_columns, decoding_columns
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns
-from onnx_nb.drawing.html import still_html
+from onnx_nb.drawing.html import Content, still_html
 from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets.comparison import DETAILS_IN_STATE
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.generate.compare_decoding import DecodingComparison
-    from onnx_nb.analysis.view.columns import Columns
-    from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.protocol import DetailRequest, NameRequest
 
 

@@ -50,7 +50,6 @@ class DiffPanel(PairWidget):
 
     _kind = traitlets.Unicode("pair").tag(sync=True)
     _names = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """Titles of the two graphs."""
 
     def __init__(
         self, reference: ModelLike, candidate: ModelLike, differences: Diff | None = None, **traits: Any

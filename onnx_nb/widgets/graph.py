@@ -6,8 +6,9 @@ Every click is one call of `onnx_nb.analysis`, which also works in a cell.
 from __future__ import annotations
 
 import math
+import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ import ipywidgets
 import traitlets
 from traitlets import TraitError
 
+from onnx_nb.analysis.arguments import TEXT, Kind
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shape_text
 from onnx_nb.analysis.model.model import Model, ModelLike, load
@@ -25,8 +27,6 @@ from onnx_nb.widgets._graphs import GraphWidget, variables
 from onnx_nb.widgets._hosts import ReopeningWidget
 
 if TYPE_CHECKING:
-    import os
-
     import graphviz
 
     from onnx_nb.analysis.edit.edit import Edit
@@ -257,7 +257,6 @@ class ModelGraph(GraphWidget):
         return Content(summary.name, summary.without_folder().to_json(), "graph", {**self._packed, "baked": page})
 
     def _colors(self) -> Overlay | None:
-        """Return the numbers that currently color the boxes."""
         color = self.view.get("color")
         if color is not None:  # chosen in the bar, after what a cell has set
             return self._numbers(str(color), self.model)
@@ -287,8 +286,7 @@ class ModelGraph(GraphWidget):
         """
         from onnx_nb.drawing.graphviz import view_to_graphviz
 
-        way: Direction = direction or ("right" if self.direction == "right" else "down")
-        colors: Theme = theme or ("dark" if self.theme == "dark" else "light")
+        way, colors = direction or self.direction, theme or ("dark" if self.theme == "dark" else "light")
         targets = [*self.selection, *({"kind": "tensor", "name": name} for name in (*self.inputs, *self.outputs))]
         return view_to_graphviz(self.model, self.view.get("open"), targets, direction=way, theme=colors)
 
@@ -316,8 +314,7 @@ class ModelGraph(GraphWidget):
         plan = plan_extraction(self.model, request.inputs, request.outputs)
         number_of = self._values.graph.plain.value
         missing = [MissingEntry(value=number_of(m.name), name=m.name, message=m.message) for m in plan.missing]
-        names = ("redundant", "suggestion", "alternative")
-        tensors = {key: list(map(number_of, getattr(plan, key))) for key in names}
+        tensors = {key: list(map(number_of, getattr(plan, key))) for key in ("redundant", "suggestion", "alternative")}
         value = PlanReply(missing=missing, **tensors, nbytes=plan.nbytes, message=plan.message)
         return Reply(value, [plan.nodes.astype("<i4").tobytes()])
 
@@ -375,7 +372,6 @@ class ModelGraph(GraphWidget):
         return self._result or super()._saving()
 
     def _made(self, text: str, attribute: str, code: str, word: str, *tables: bytes, **more: Any) -> Reply:
-        """Return the reply about a model that was made of this one."""
         from onnx_nb.widgets.protocol import EditReply, ExtractReply
 
         kind = ExtractReply if word == "part" else EditReply
@@ -386,7 +382,6 @@ class ModelGraph(GraphWidget):
         return Reply(kind(message=f"{text}{where}", name=name, code=code, file=str(file), **more), [*tables])
 
     def _source(self) -> str:
-        """Return the Python that a cell can take for the model."""
         variable = self._variable()
         return f"{variable}.model" if variable else repr(str(self.model.path)) if self.model.path else "model"
 
@@ -474,21 +469,15 @@ class ModelView(ReopeningWidget, ipywidgets.VBox):  # type: ignore[misc]  # ipyw
         return self.graph.to_html(path, **options)
 
 
-# ---------------------------------------------------------------- checks of the trait `view`: mistakes are never silent
-
-_Kind = tuple[str, Callable[[Any], bool]]
-
-
-def _number(words: str, least: float) -> _Kind:
+def _number(words: str, least: float) -> Kind:
     return words, lambda value: type(value) in (int, float) and least <= value < math.inf
 
 
-_TEXT: Final[_Kind] = ("a str", lambda value: isinstance(value, str))
 _ANY_NUMBER: Final = _number("a finite number", -sys.float_info.max)
 _CAMERA: Final = {"x": _ANY_NUMBER, "y": _ANY_NUMBER, "zoom": _number("a number above 0", sys.float_info.min)}
 _BOOKMARK: Final[Mapping[str, Any]] = {
-    "name": _TEXT,
-    "open": [_TEXT],
+    "name": TEXT,
+    "open": [TEXT],
     "camera": _CAMERA,
     "selection": (
         "None or a dict with kind and name",
@@ -496,11 +485,11 @@ _BOOKMARK: Final[Mapping[str, Any]] = {
     ),
 }
 _VIEW: Final[Mapping[str, Any]] = {
-    "open": [_TEXT],
+    "open": [TEXT],
     "camera": _CAMERA,
     "column_height": _number("a number, 0 or more", 0),
     **dict.fromkeys(("brief", "plumbing"), ("True or False", lambda value: isinstance(value, bool))),
-    "search": _TEXT,
+    "search": TEXT,
     "color": ("a str or None", lambda value: isinstance(value, str | None)),
     "bookmarks": [_BOOKMARK],
 }

@@ -10,6 +10,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
+from onnx_nb.analysis.profile.result import Profile
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import profile_columns, ran_columns, resource_columns
@@ -17,7 +18,6 @@ from onnx_nb.drawing.html import Content, still_html
 from onnx_nb.widgets._graphs import SIDES, ChartWidget, GraphWidget
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
@@ -56,7 +56,6 @@ class ProfilePanel(ChartWidget, GraphWidget):
     compared: ProfileComparison | None
     """What changed from an earlier profile; ``None`` without one."""
 
-    _subject = "profile"
     _kind = traitlets.Unicode("profile").tag(sync=True)
 
     kernel = traitlets.Int(-1, min=-1).tag(sync=True)
@@ -120,7 +119,6 @@ class ProfilePanel(ChartWidget, GraphWidget):
             self._graph.selection = [dict(target) for target in self.selection]
 
     def _follow(self, _change: Any = None) -> None:
-        """Choose here the kernel of the node that is selected in the graph."""
         if (kernel := self._kernel_in_graph()) >= 0:
             self.kernel = kernel
 

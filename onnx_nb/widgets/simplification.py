@@ -13,6 +13,9 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shortened
+from onnx_nb.analysis.model.model import Model
+from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import Provenance, account
 from onnx_nb.drawing.html import Content
@@ -21,10 +24,7 @@ from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets._graphs import SIDES, PairWidget, target_of
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
-    from onnx_nb.analysis.view.columns import Columns
     from onnx_nb.widgets.protocol import SkipRequest
 
 PARTS: Final = (*SIDES, "differences")
@@ -61,7 +61,6 @@ class SimplificationPanel(PairWidget):
     simplification: Simplification
     """The current result: after an undo, the one without the change."""
 
-    _subject = "simplification"
     _kind = traitlets.Unicode("simplification").tag(sync=True)
     _about = traitlets.Dict().tag(sync=True)
     _revision = traitlets.Int(0).tag(sync=True)
@@ -179,7 +178,6 @@ class SimplificationPanel(PairWidget):
         return columns(self._model(part, number))
 
     def _models(self, step: int = 0) -> tuple[Model, ...]:
-        """Return the models before and after a step; for 0 the original and the result."""
         result = self.simplification
         if not step:
             return result.original, result.model

@@ -55,7 +55,6 @@ class ModelSummary(PackedWidget):
     summary: Summary
     """The current summary. It has costs once they are counted."""
 
-    _subject = "summary"
     _kind = traitlets.Unicode("summary").tag(sync=True)
     _summary = traitlets.Dict().tag(sync=True)
     _graph = traitlets.Unicode().tag(sync=True)
@@ -103,7 +102,6 @@ class ModelSummary(PackedWidget):
         return shapes
 
     def _count(self, shapes: Mapping[str, Any]) -> None:
-        """Count the costs of a run for these shapes, unless they are known."""
         if self._model is not None and shapes != self._counted:
             self.summary = with_costs(self.summary, costs(self._model, shapes or None))
             self._counted = dict(shapes)

@@ -156,7 +156,8 @@ def test_every_box_and_edge_is_one_of_the_graph(name: str, opening: str) -> None
     graph, tree = graph_and_scopes(path)
     every = {scope: f"{path}#{scope}" for scope, path in enumerate(tree.scope_path)}
     asked = {"nothing": {0}, "everything": set(every), "every second": set(list(every)[::2])}.get(opening)
-    source = view_to_graphviz(path, None if asked is None else [every[scope] for scope in asked], ()).source
+    paths = None if asked is None else [every[scope] for scope in asked]
+    source = view_to_graphviz(path, paths, (), direction="down", theme="light").source
     shown = clusters(source)
     if asked is not None:
         assert shown == {scope for scope in asked if asked.issuperset(path_of(tree, scope))}

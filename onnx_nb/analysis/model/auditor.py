@@ -131,7 +131,6 @@ class Audit(Displayed, Table, panel="audit.AuditPanel"):
         return [asdict(entry) for entry in self.tensors]
 
     def _still(self) -> Still:
-        """Return the problems and the files as tables."""
         problems = [(entry.severity, entry.kind, f"{entry.message} {entry.advice}") for entry in self.problems]
         problems.sort(key=lambda row: row[0] != "error")
         sizes = [
@@ -182,8 +181,7 @@ class Auditor:
         for file in self.files.values():
             self._check_file(file)
         self._check_checksums(compute=checksums, progress=progress)
-        files = self.files.values()
-        present = [DataFile(f.location, f.source.nbytes, len(f.users), *f.counts, f.sha1) for f in files]
+        present = [DataFile(f.location, f.source.nbytes, len(f.users), *f.counts, f.sha1) for f in self.files.values()]
         entries = tuple(use.entry() for use in uses)
         return Audit(self.model.name, entries, (*self.missing, *present), tuple(self.problems))
 
@@ -213,7 +211,6 @@ class Auditor:
             self._report("error", "size", [use], message, "The file is damaged, or was written by a faulty tool.")
 
     def _check_location(self, location: str, uses: list[_Use]) -> None:
-        """Check all tensors with bytes at one location."""
         source: storage.Source | None = None
         failure: OnnxNbError | None = None
         try:
@@ -309,8 +306,7 @@ class Auditor:
         orphan = sum(gap for gap, _ in gaps) - padding
         file.counts = size, padding, orphan
         if file.source.is_linked:
-            symbolic = file.source.path.is_symlink()
-            form = "is a symbolic link" if symbolic else f"has {file.source.links} hard links"
+            form = "is a symbolic link" if file.source.path.is_symlink() else f"has {file.source.links} hard links"
             inner = [use for use in uses if use.place.in_body]
             if inner:
                 message = f"{name} {form}, and onnxruntime refuses that for {inner[0].what}."
@@ -344,8 +340,7 @@ class Auditor:
         for use in uses:
             checksum = use.given_checksum.strip().lower()
             # Different bytes have different checksums: one stated by many tensors is meant for the file.
-            single = use.inside and len(spans[use.given_checksum]) == 1
-            span = use.span if single else None
+            span = use.span if use.inside and len(spans[use.given_checksum]) == 1 else None
             if checksum == file.sha1:
                 use.checksum = "verified"
             elif span and checksum == _sha1(storage.Extent(file.source, span[0], span[1] - span[0], use.what), work):
@@ -354,11 +349,11 @@ class Auditor:
             else:
                 use.checksum = "wrong"
                 wrong.setdefault(use.given_checksum, []).append(use)
-        for checksum, damaged in wrong.items():
-            message = f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_uses_text(damaged)} of "
+        for checksum, users in wrong.items():
+            message = f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_uses_text(users)} of "
             message += f"{self.label} it should be {quoted(checksum)}."
             advice = "The file was changed or damaged after the model was written: get it again."
-            self._report("error", "checksum", damaged, message, advice)
+            self._report("error", "checksum", users, message, advice)
         if exact:
             message = f"the checksum in {_uses_text(exact)} of {self.label} is that of the tensor's own bytes; the "
             message += f"specification means that of the whole file {quoted(file.location)}."
@@ -366,15 +361,12 @@ class Auditor:
 
 
 def _uses_text(users: Sequence[_Use]) -> str:
-    """Name the first tensor, and count the others."""
     more = len(users) - 1
     return users[0].place.label + (f" and {count_text(more, 'more tensor')}" if more else "")
 
 
 @dataclass(eq=False)
 class _Use:
-    """A tensor, where its bytes should be, and what is wrong with that."""
-
     tensor: TensorProto
     place: tensors.Place
     what: str
@@ -392,12 +384,10 @@ class _Use:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """The bytes of its data file."""
         return self.claim.span if self.claim else None
 
     @property
     def given_checksum(self) -> str:
-        """The checksum that the tensor states."""
         return self.claim.entries.get("checksum", "") if self.claim and self.location is not None else ""
 
     def entry(self) -> TensorEntry:
@@ -418,8 +408,6 @@ class _Use:
 
 @dataclass
 class _FileUses:
-    """One data file, and the tensors in it."""
-
     location: str
     source: storage.File
     users: list[_Use] = field(default_factory=list)

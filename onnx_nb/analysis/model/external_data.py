@@ -11,7 +11,7 @@ import itertools
 import os
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import onnx
 from google.protobuf.message import EncodeError
@@ -230,11 +230,9 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
     return accepted(load(model), full=full, apart=full, checksums=checksums, progress=progress)
 
 
-def accepted(
-    model: Model, *, full: bool, apart: bool, checksums: bool = False, progress: Progress | None = None
-) -> Audit:
+def accepted(model: Model, *, full: bool, apart: bool, **options: Any) -> Audit:
     """Check a model as `check` does; ``apart``, onnx's checker runs in a process of its own, which it may end."""
-    report = audit(model, checksums=checksums, progress=progress)
+    report = audit(model, **options)
     errors = [problem for problem in report.problems if problem.severity == "error"]
     if errors:
         first = errors[0]
@@ -300,7 +298,6 @@ def _refusal(path: Path) -> str:
 
 
 def _refused(path: Path, *, full: bool) -> str:
-    """Return why onnx's checker refuses a model; empty if it does not."""
     try:
         onnx.checker.check_model(path, full_check=full)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:

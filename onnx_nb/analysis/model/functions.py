@@ -18,7 +18,7 @@ from onnx import FunctionProto, ModelProto, NodeProto
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
-from onnx_nb.analysis.model.tensors import all_nodes, attributes
+from onnx_nb.analysis.model.tensors import RANK, all_nodes, attributes
 
 Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""
@@ -29,8 +29,6 @@ NODES: Final = 1_000_000
 """Nodes of a model, and those of its calls, with every call replaced."""
 BYTES: Final = 1 << 31
 """Bytes of them."""
-RANK: Final = 64
-"""Dimensions of a tensor that batch dimensions may take."""
 _TERM: Final = r"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
 _EQUATION: Final = re.compile(rf"{_TERM}(?:(?:,|->){_TERM})*")
 
@@ -131,12 +129,10 @@ def check_nodes(proto: ModelProto, model_label: str) -> None:
 
 
 def _calls(nodes: Iterable[NodeProto], functions: Mapping[Key, FunctionProto]) -> Counter[Key]:
-    """Count the calls of each function among nodes and in their subgraphs."""
     return Counter(key for node in all_nodes(nodes) if (key := key_of(node)) in functions)
 
 
 def _replaced(size: _Size, calls: Mapping[Key, int], sizes: Mapping[Key, _Size]) -> _Size:
-    """Return the size of nodes with each call replaced by the nodes of its function."""
     nodes = size.nodes + sum(count * sizes[key].nodes for key, count in calls.items())
     nbytes = size.nbytes + sum(count * sizes[key].nbytes for key, count in calls.items())
     depth = size.depth + max((sizes[key].depth for key in calls), default=0)

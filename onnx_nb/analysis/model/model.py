@@ -373,13 +373,10 @@ class Model(Displayed, panel="graph.ModelView"):
     def _inline_bytes(self) -> int:
         """Return an upper bound of the bytes of the model with all weights inside."""
         extents = storage_of(self).extents(self.proto, label_of(self))
-        structure_bytes: int = self.proto.ByteSize()
-        return structure_bytes + sum(extent.nbytes + 32 for extent in extents)
+        return int(self.proto.ByteSize()) + sum(extent.nbytes + 32 for extent in extents)
 
 
 class _Internals:
-    """State of a Model that only the package uses."""
-
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage, self.name = storage, name
         self.label = name if name.isprintable() and len(name) <= 200 else quoted(name)
@@ -485,8 +482,7 @@ def _from_file(name: str, folder: Path | None) -> Model:
         advice = closest_text(path.name, file_names(path.parent))
         raise ModelFileError(f"there is no file {label}{where}.", advice=advice) from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelFileError(f"{label} cannot be opened: {reason}.") from error
+        raise ModelFileError(f"{label} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
     if stat.S_ISDIR(status.st_mode):
         from onnx_nb.analysis.model.package import open_package
 
@@ -598,5 +594,4 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def _unnamed(proto: ModelProto, sources: Sources, folder: Path | None) -> Model:
-    """Return a model from memory, named after its graph."""
     return Model(proto, name=plain_text(proto.graph.name) or "model", storage=Storage(sources, folder=folder))

@@ -121,11 +121,11 @@ class Package(Model):
         nodes, weights = self.proto.graph.node, self.initializers
         readers = {name: node for node in reversed(nodes) for name in node.input}
         for node in nodes:
-            given = attributes(node) if node.op_type in _ATTENTIONS else {}
-            heads, reader = given.get("num_heads") or given.get("q_num_heads"), readers.get(next(iter(node.output), ""))
+            facts = attributes(node) if node.op_type in _ATTENTIONS else {}
+            heads, reader = facts.get("num_heads") or facts.get("q_num_heads"), readers.get(next(iter(node.output), ""))
             sizes["heads"] |= {heads}
-            sizes["heads of keys and values"] |= {given.get("kv_num_heads")}
-            sizes["window"] |= {given.get("local_window_size")}
+            sizes["heads of keys and values"] |= {facts.get("kv_num_heads")}
+            sizes["window"] |= {facts.get("local_window_size")}
             if heads and reader is not None and len(reader.input) > 1:  # the projection of all heads
                 weight = weights.get(reader.input[1])
                 width = attributes(reader).get("K") or (weight.shape[0] if weight and weight.shape else 0)
@@ -156,11 +156,9 @@ class Package(Model):
         return total
 
     def _panel(self) -> Panel:
-        """Return the graph of the decoder, below what is said of the package."""
         return Panel(self._widget, (self,), shows_result=False)
 
     def _still(self) -> Still:
-        """Return the models, the configuration beside the graph, and the sizes of the caches."""
         models = [
             (role, path_text(m.path.name if m.path else ""), f"{len(m.proto.graph.node):,}", bytes_text(m.nbytes))
             for role, m in self.models.items()

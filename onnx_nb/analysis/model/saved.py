@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, BinaryIO, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -32,13 +32,11 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import FeedError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, path_text, plain_text, quoted
+from onnx_nb.analysis.model.model import Model
 from onnx_nb.analysis.model.protofields import Longs
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.storage import file_names, path_of
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
+from onnx_nb.analysis.progress import Progress
 
 FILE_LIMIT: Final = 1 << 33
 """Maximum bytes of a file, packed or unpacked."""
@@ -68,11 +66,10 @@ def reading(path: Path, what: str, kind: type[OnnxNbError] = ModelFileError) -> 
         yield
     except _UNREADABLE as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-        message = f"{quoted(path_text(path))} cannot be read as {what}: {reason.rstrip('.')}."
         if isinstance(error, FileNotFoundError):
             advice = closest_text(path.name, file_names(path.parent))
             raise kind(f"there is no file {quoted(path_text(path))}.", advice=advice) from error
-        raise kind(message) from error
+        raise kind(f"{quoted(path_text(path))} cannot be read as {what}: {reason.rstrip('.')}.") from error
 
 
 def check_file(path: Path, limit: int = FILE_LIMIT) -> int:
@@ -136,11 +133,7 @@ _NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
 
 
 def write(
-    path: str | os.PathLike[str],
-    content: Any,
-    kind: str,
-    progress: Progress | None = None,
-    models: Iterable[Model] = (),
+    path: str | os.PathLike[str], content: Any, kind: str, progress: Progress | None, models: Iterable[Model]
 ) -> Path:
     """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64."""
     arrays: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, name)] for name in _KINDS}
@@ -188,7 +181,6 @@ def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], sizes: dict[str
 
 @functools.cache
 def _schema(kind: type) -> dict[str, Any]:
-    """Return the type of each field of a dataclass."""
     # names that modules import for annotations alone; a model is never saved
     local: dict[str, Any] = {"NDArray": NDArray, "Floats": NDArray[np.float64], "Longs": Longs, "Model": types.NoneType}
     return get_type_hints(kind, localns=local | {"Count": Count, "Size": Size}, include_extras=True)
@@ -223,8 +215,7 @@ def typed(value: Any, hint: Any, where: str, arrays: Mapping[str, NDArray[Any]] 
         if len(hints) == len(value):
             return tuple(part(entry, hints[n], f"{where}[{n}]") for n, entry in enumerate(value))
     elif kind is Mapping and isinstance(value, dict):
-        key_type = options[0]
-        return {key_type(key): part(entry, options[1], f"{where}[{key!r:.60}]") for key, entry in value.items()}
+        return {options[0](key): part(entry, options[1], f"{where}[{key!r:.60}]") for key, entry in value.items()}
     elif hint in (int, float) and type(value) is int and abs(value) < 1 << 63:
         return hint(value)
     elif kind is Literal and value in options:

@@ -124,9 +124,8 @@ class Storage:
             advice = "Put the file there, or give its folder: onnx_nb.load(model, data_dir=…)."
             raise MissingFileError(message, advice=advice) from None
         if not any(real.is_relative_to(root) for root in roots):
-            message = f"{place}, a symbolic link that leads out of the model's folder."
             advice = "Copy the file into the folder, or give its folder: onnx_nb.load(path, data_dir=…)."
-            raise UnsafeLocationError(message, advice=advice)
+            raise UnsafeLocationError(f"{place}, a symbolic link that leads out of the model's folder.", advice=advice)
         return path
 
     def like(self, more: Sources, folder: Path | None = None, **options: Any) -> Storage:

@@ -52,9 +52,7 @@ def values(tensor: TensorProto, what: str) -> NDArray[Any]:
         count = _count(tensor, what)
         if len(tensor.string_data) != count:
             raise ModelFileError(f"{what} has {len(tensor.string_data)} strings for shape {_shape(tensor.dims)}.")
-        strings = np.empty(count, object)
-        strings[:] = [plain_text(data) for data in tensor.string_data]
-        return _reshaped(strings, tensor, what)
+        return _reshaped(np.array([plain_text(data) for data in tensor.string_data], object), tensor, what)
     if tensor.HasField("raw_data"):
         return decoded(np.frombuffer(tensor.raw_data, np.uint8), tensor, what)
     _dtype(tensor, what)
@@ -93,8 +91,7 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
     nbytes = elements(shape) * values.dtype.itemsize
     if nbytes > DENSE_LIMIT:
         message = f"{what} would take {bytes_text(nbytes)} as a dense array of shape {_shape(sparse.dims)}."
-        advice = "Read its values and indices from model.proto.graph.sparse_initializer."
-        raise ModelFileError(message, advice=advice)
+        raise ModelFileError(message, advice="Read its values and indices from model.proto.graph.sparse_initializer.")
     fitting = {(values.size,), (values.size, len(shape))}
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in fitting:
         parts = f"values of shape {list(values.shape)} and {indices.dtype} indices of shape {list(indices.shape)}"
@@ -307,11 +304,6 @@ def _node_tensors(nodes: Iterable[NodeProto], where: Place) -> Iterator[tuple[Te
                 yield from _tensors_of(attribute, where._replace(within=within))
 
 
-# IR versions before 2 leave the type out.
-_KINDS_WITH_TENSORS: Final = "UNDEFINED TENSOR TENSORS SPARSE_TENSOR SPARSE_TENSORS GRAPH GRAPHS"
-_WITH_TENSORS: Final = frozenset(map(AttributeProto.AttributeType.Value, _KINDS_WITH_TENSORS.split()))
-
-
 def _tensors_of(attribute: AttributeProto, where: Place) -> Iterator[tuple[TensorProto, Place]]:
     name = plain_text(attribute.name)
     place = where._replace(kind="attribute", name=name, in_attribute=True)
@@ -358,6 +350,7 @@ def initializers_of(graph: GraphProto) -> dict[str, WeightProto]:
 
 _KIND: Final = AttributeProto
 _GRAPHS: Final = (_KIND.UNDEFINED, _KIND.GRAPH, _KIND.GRAPHS)  # IR versions before 2 leave the type out
+_WITH_TENSORS: Final = frozenset((*_GRAPHS, _KIND.TENSOR, _KIND.TENSORS, _KIND.SPARSE_TENSOR, _KIND.SPARSE_TENSORS))
 _LISTS: Final = {_KIND.FLOATS: np.float32, _KIND.INTS: np.int64, _KIND.STRINGS: object}
 _NUMBERS: Final = {_KIND.FLOAT: np.float32, _KIND.INT: np.int64, _KIND.STRING: object} | _LISTS
 """Type of an attribute that is no tensor → dtype of its values."""

@@ -68,9 +68,8 @@ def scan(source: BinaryIO | bytes, *, location: str, name: str = "model") -> byt
         kind = _kind_of(window.read(0, min(512, window.size)))
         if kind:
             raise ModelFileError(f"{name} is not an ONNX model: it is {kind[0]}.", advice=kind[1]) from None
-        message = f"{name} is not an ONNX model, or only a part of one: {error}."
         advice = "Check that the download or copy was completed, or export the model again."
-        raise ModelFileError(message, advice=advice) from None
+        raise ModelFileError(f"{name} is not an ONNX model, or only a part of one: {error}.", advice=advice) from None
 
 
 def _kind_of(head: bytes) -> tuple[str, str] | None:
@@ -79,10 +78,6 @@ def _kind_of(head: bytes) -> tuple[str, str] | None:
     for pattern, kind, advice in _SIGNATURES:
         if re.match(pattern, text if pattern.startswith(b"(?i)") else head, re.DOTALL):
             return kind, advice
-    if not head.strip(b"\0"):
-        return "filled with zeros", "The download was probably interrupted: get the file again."
-    if all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in head):
-        return "a text file", _ONNX_FILE
     return None
 
 
@@ -109,6 +104,8 @@ _SIGNATURES: Final = (
     (rb"\x93NUMPY", "a numpy array", "Read it with numpy.load."),
     (rb"(?i)(ir_version:|opset_import\s*\{)", "an ONNX model in text form", _READ.format("textproto")),
     (rb"(?i)[\[{]", "a JSON file", f"If it is an ONNX model in JSON form: {_READ.format('json')}"),
+    (rb"\0*\Z", "filled with zeros", "The download was probably interrupted: get the file again."),
+    (rb"[\t\n\r\f -~]*\Z", "a text file", _ONNX_FILE),
 )
 
 
@@ -216,7 +213,6 @@ _Part: TypeAlias = "Part | tuple[int, int]"
 
 
 def _message(number: int, parts: list[_Part]) -> list[_Part]:
-    """Return a nested message as a field."""
     return [_encoded(number << 3 | _BYTES) + _encoded(sum(map(_nbytes, parts))), *parts]
 
 

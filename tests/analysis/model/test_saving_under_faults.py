@@ -59,7 +59,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "convert": lambda path: external_data.convert(model(), path),
     "inline": lambda path: external_data.inline(model(), path),
     "to_html": lambda path: ModelGraph(model()).to_html(path),
-    "results": lambda path: saved.write(path, (1, 2), "pair"),
+    "results": lambda path: saved.write(path, (1, 2), "pair", None, ()),
     "profile": lambda path: profile().save(path),
     "trace": lambda path: profile().to_chrome_trace(path),
     "overlay": lambda path: overlay(model(), "parameters").save(path, "netron"),
