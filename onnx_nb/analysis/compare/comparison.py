@@ -125,18 +125,25 @@ class Point:
         size = self.error_size("isolated")
         if not self.quantizers or size is None or not size.error_norm or size.mismatches:
             return {}
-        costs, parts = np.zeros(4), np.zeros(4)
+        costs, inputs, weights = dict.fromkeys(("rounding", "clipping"), 0.0), [0.0, 0.0], 0.0
         for q in self.quantizers:
             if q.role == "weight":
-                parts[0] += q.relative**2
+                weights += q.relative**2
             elif q.name in (self.name, self.reference, self.candidate.removesuffix(DEQUANTIZED)) and q.count:
-                costs[1:3] += np.asarray([q.rounding + q.wrong, q.clipping]) * (size.count / q.count)
+                ratio = size.count / q.count
+                costs["clipping"] += q.clipping * ratio
+                costs["rounding"] += (q.rounding + q.wrong) * ratio
             elif q.signal:
-                parts[1:3] += np.asarray([q.rounding, q.clipping]) / q.signal
-        parts[3] = not parts.any()
-        whole = max(size.error_norm * size.error_norm, costs.sum())
-        shares = (costs + (whole - costs.sum()) * parts / parts.sum()) / whole
-        return dict(zip(("weights", "rounding", "clipping", "other"), shares.tolist(), strict=True))
+                inputs = [inputs[0] + q.rounding / q.signal, inputs[1] + q.clipping / q.signal]
+        cost, whole = sum(costs.values()), max(size.error_norm * size.error_norm, sum(costs.values()))
+        rest, parts = whole - cost, weights + sum(inputs)
+        shares = {
+            "weights": rest * weights / parts if parts else 0.0,
+            "rounding": costs["rounding"] + (rest * inputs[0] / parts if parts else 0.0),
+            "clipping": costs["clipping"] + (rest * inputs[1] / parts if parts else 0.0),
+            "other": 0.0 if parts else rest,
+        }
+        return {name: share / whole for name, share in shares.items()}
 
     def __repr__(self) -> str:
         sizes = [(which, self.error_size(which)) for which in _WHICH]
