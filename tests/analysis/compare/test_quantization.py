@@ -435,6 +435,7 @@ def test_few_nodes_are_suggested_and_only_what_lies_behind_a_change_runs() -> No
 
 
 @pytest.mark.slow
+@pytest.mark.rare  # two and a half minutes
 def test_few_nodes_are_suggested_where_errors_do_not_add_up() -> None:
     (found,) = exclusions(Sound("vit"), (3,), count=4)
     assert 0 < found.ours <= EXCLUDED * found.greedy, found

@@ -186,7 +186,11 @@ def planted(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # sums of numbers that are too large
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    # its fields are tried one by one, for two minutes
+    [pytest.param(kind, marks=[pytest.mark.rare] if kind == "comparison.npz" else []) for kind in KINDS],
+)
 def test_a_wrong_field_is_an_error_that_names_the_file_or_does_not_matter(kind: str, tmp_path: Path) -> None:
     save, load, use, panel = KINDS[kind]
     save(path := tmp_path / kind)
