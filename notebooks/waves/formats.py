@@ -47,8 +47,3 @@ def to_int8(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     """Return values that are rounded to 256 levels between the smallest and the largest, and the step."""
     step = float(max(values.max(), 0) - min(values.min(), 0)) / 255
     return np.round(values / step) * step, step
-
-
-def decibels(exact: NDArray[np.float64], rounded: NDArray[np.float64]) -> float:
-    """Return the signal to noise ratio of rounded values."""
-    return float(20 * np.log10(np.linalg.norm(exact) / np.linalg.norm(rounded - exact)))
