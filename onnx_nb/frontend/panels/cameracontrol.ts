@@ -30,6 +30,7 @@ export class CameraControl {
   /** where to go once the size of the view is known */
   destination: CameraPosition | null = null;
   readonly #events: CameraEvents;
+  #isFollowing = false;
   #reportedCamera: cameras.Camera | null = null;
   #restTimer = 0;
   #glideFrame = 0;
@@ -75,7 +76,6 @@ export class CameraControl {
     if (glides) this.glide(to);
     else {
       this.moveTo(to);
-      this.#reportedCamera = to;
       this.#events.redraw();
     }
   }
@@ -83,8 +83,14 @@ export class CameraControl {
   /** Places the camera without any event. */
   moveTo(to: cameras.Camera): void {
     this.#stopGlide();
-    this.isUntouched = false;
+    this.isUntouched = this.#isFollowing = false;
     this.camera = to;
+  }
+
+  /** Leaves out of the reports the movement under way: of two views each would undo what was done in the other. */
+  follow(): void {
+    this.#isFollowing = true;
+    this.scheduleReport(); // drops one that is on the way
   }
 
   /** Moves the camera by hand; a corner of the scene stays in view. */
@@ -122,8 +128,9 @@ export class CameraControl {
 
   /** Reports where the camera is once it has rested, after a picture was painted. */
   scheduleReport(): void {
-    if (this.isUntouched || this.camera === this.#reportedCamera) return;
     window.clearTimeout(this.#restTimer);
+    if (this.#isFollowing) this.#reportedCamera = this.camera;
+    if (this.isUntouched || this.camera === this.#reportedCamera) return;
     this.#restTimer = window.setTimeout(() => {
       this.#reportedCamera = this.camera;
       const at = this.viewpoint;

@@ -99,6 +99,9 @@ export function createChartGraph(
   };
   return {
     element,
+    /** Returns a chart with its tables, the graph beside them, and the details of what is chosen. */
+    body: (detail: HTMLElement, ...left: readonly Node[]): HTMLElement =>
+      el("div.onnx-nb-profile-body", el("div.onnx-nb-profile-left", ...left), element, detail),
     /** of the charts */
     events: {
       onHover: (row: number): void => view?.dispatch({ type: "hover", target: targetsOf(row)[0] ?? null }),

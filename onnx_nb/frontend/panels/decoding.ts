@@ -125,16 +125,11 @@ export function createDecoding(root: HTMLElement, data: Steps, options: Decoding
       csvButton(table, `${about.name} steps`, signal),
     ),
     task.element,
-    el(
-      "div.onnx-nb-profile-body",
-      el(
-        "div.onnx-nb-profile-left",
-        el("div.onnx-nb-chart-bar", legend(), el("span.onnx-nb-dim.onnx-nb-order", "steps →")),
-        chart.element,
-        tablesBelow([el("b", "Steps"), table.filter], [table.element]),
-      ),
-      graph.element,
+    graph.body(
       detail,
+      el("div.onnx-nb-chart-bar", legend(), el("span.onnx-nb-dim.onnx-nb-order", "steps →")),
+      chart.element,
+      tablesBelow([el("b", "Steps"), table.filter], [table.element]),
     ),
     live,
   );

@@ -197,9 +197,7 @@ export class GraphView {
         // another view selected something: its scopes are open here, too
         const target = selection === null ? null : shownAs(this.columns, selection);
         const ancestors = target === null ? [] : this.columns.ancestry(this.columns.scopeOf(target));
-        const open = ancestors.every((scope) => firstOpen.has(scope))
-          ? firstOpen
-          : new Set([...firstOpen, ...ancestors]);
+        const open = ancestors.length > 0 ? new Set([...firstOpen, ...ancestors]) : firstOpen;
         this.#state = { ...this.#state, open };
         this.#unchosen = open;
         this.viewport.opening = target;
@@ -387,6 +385,7 @@ export class GraphView {
       this.viewport.rebuild(null, { columnHeight, brief });
     }
     if (camera !== undefined) this.viewport.goTo(camera, false);
+    if ((camera ?? open ?? direction ?? plumbing) !== undefined) this.viewport.follow();
   }
 
   /** Tells what to do with a dropped file that the extension of JupyterLab did not take. */
@@ -479,13 +478,14 @@ export class GraphView {
       ...(isAlike && camera && open && { open, initialView: { camera } }),
     };
     this.submodel = new GraphView(inner, submodel.columns, page, options, signal);
-    const isBelow = this.#root.matches(".onnx-nb-narrow");
-    if (isBelow && this.viewport.hasFocus) this.submodel.viewport.focus(); // or it would stay on what scrolls away
+    // in a narrow view focus would stay on what scrolls away
+    if (this.#root.matches(".onnx-nb-narrow") && this.viewport.hasFocus) this.submodel.viewport.focus();
     this.#pane.querySelector(".onnx-nb-edits")?.scrollTo?.(0, Number.MAX_SAFE_INTEGER); // to the latest
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
     const { inputs, outputs } = submodel.boundary;
     this.viewport.resize(); // the pane takes half of the width
-    this.viewport.frame([...inputs, ...outputs].map((id) => ({ kind: "tensor", id })));
+    const ends = [...inputs, ...outputs].map((id): Target => ({ kind: "tensor", id }));
+    this.viewport.fit(ends, true);
   }
 }
 

@@ -140,17 +140,12 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   root.replaceChildren(
     el("header.onnx-nb-bar", el("div.onnx-nb-announced", message, factsLine, linkNote), save),
     task.element,
-    el(
-      "div.onnx-nb-profile-body",
-      el(
-        "div.onnx-nb-profile-left",
-        views.bar,
-        ...charts.map(({ element }) => element),
-        views.pair,
-        tablesBelow([...tabs.buttons, ...tabs.filters], tabs.tables),
-      ),
-      graph.element,
+    graph.body(
       detail,
+      views.bar,
+      ...charts.map(({ element }) => element),
+      views.pair,
+      tablesBelow([...tabs.buttons, ...tabs.filters], tabs.tables),
     ),
     live,
   );

@@ -49,7 +49,7 @@ export function createSceneLoader(
   let lastFont = "";
   let measures: { readonly full: Measure; readonly brief: Measure } | null = null;
   let lastIngredients: Ingredients | null = null;
-  let afterwards: (() => void) | null = null;
+  let afterwards: (() => void)[] = [];
 
   const columns = (): Columns => (state().plumbing ? whole : purified(whole));
   const restore = (): void => {
@@ -80,7 +80,7 @@ export function createSceneLoader(
     if (names.every((name) => lastIngredients?.[name] === ingredients[name])) {
       scheduler.stop();
       events.onUnchanged();
-      afterwards = null;
+      afterwards = [];
       return;
     }
     const cache = caches[layout.brief ? "brief" : "full"];
@@ -91,8 +91,7 @@ export function createSceneLoader(
     const ready = (scene: Scene, late: boolean): void => {
       lastIngredients = ingredients;
       events.ready(scene, anchor, late);
-      afterwards?.();
-      afterwards = null;
+      for (const act of afterwards.splice(0)) act();
     };
     scheduler.run(parts, ready, events.onFailure, lastIngredients === null);
   };
@@ -118,9 +117,9 @@ export function createSceneLoader(
       measures = { full, brief: briefly(full) };
       if (lastIngredients !== null || scheduler.busy) load(null);
     },
-    /** Acts once the scene under way is ready. */
+    /** Acts once the scene under way is ready, in the order of the calls. */
     whenReady(act: () => void): void {
-      if (scheduler.busy) afterwards = act;
+      if (scheduler.busy) afterwards.push(act);
       else act();
     },
     /** Cancels a layout that is under way; false if there is none. */

@@ -298,13 +298,12 @@ export class Viewport {
     this.#control.scheduleReport();
     if (this.#requestTime === null || this.busy) return;
     const from = this.#requestTime;
-    const boxes = scene.boxes.count;
     this.#requestTime = null;
     this.#root.dataset.state = "drawn";
     // the task after an animation frame runs when that frame is on the screen
     setTimeout(() => {
       if (!this.#view.signal.aborted)
-        performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
+        performance.mark("onnx_nb:drawn", { detail: { boxes: scene.boxes.count, ms: performance.now() - from } });
     });
   }
 
@@ -376,18 +375,25 @@ export class Viewport {
     else this.#loader.whenReady(() => this.#control.goTo(at, this.scene, glides));
   }
 
+  /** What moves the camera now was done elsewhere, where it is reported. */
+  follow(): void {
+    this.#loader.whenReady(() => this.#control.follow());
+  }
+
   /** Moves the camera immediately; does not call `onLook`. */
   moveTo(to: cameras.Camera): void {
     this.#control.moveTo(to);
     this.#painter.onMove();
   }
 
-  /** Shows the whole graph, or the boxes of some targets. */
-  fit(targets?: readonly Target[]): void {
+  /** Shows the whole graph, or the boxes of some targets; `keepsZoom`: moves as little as possible where they have room. */
+  fit(targets?: readonly Target[], keepsZoom = false): void {
     this.#loader.whenReady(() => {
-      const { view } = this.#control;
+      const { camera, view } = this.#control;
       const bounds = targets === undefined ? this.scene?.bounds : this.#boundsOf(targets);
-      if (bounds !== undefined) this.#glide(cameras.fitAll(bounds, view, targets && 48));
+      if (bounds === undefined) return;
+      const hasRoom = keepsZoom && bounds.w * camera.k < view.w && bounds.h * camera.k < view.h;
+      this.#glide(hasRoom ? cameras.reveal(camera, bounds, view) : cameras.fitAll(bounds, view, targets && 48));
     });
   }
 
@@ -418,17 +424,6 @@ export class Viewport {
     for (let box = this.#index?.boxAt(at.x, at.y) ?? -1; boxes !== null && box >= 0; box = boxes.parent[box])
       if (boxes.kind[box] === BOX.OPEN && boxes.w[box] * boxes.h[box] >= half) return boxes.id[box];
     return 0;
-  }
-
-  /** Brings targets into view together: moves as little as possible, or fits them where they need more room. */
-  frame(targets: readonly Target[]): void {
-    this.#loader.whenReady(() => {
-      const { camera, view } = this.#control;
-      const bounds = this.#boundsOf(targets);
-      if (bounds === undefined) return;
-      const hasRoom = bounds.w * camera.k < view.w && bounds.h * camera.k < view.h;
-      this.#glide(hasRoom ? cameras.reveal(camera, bounds, view) : cameras.fitAll(bounds, view, 48));
-    });
   }
 
   zoomBy(factor: number): void {

@@ -14,6 +14,9 @@ import { announceChoice, hearSummary, markDrawn, type Page, roomBelow, rootIn, s
 /** The trait `_overlay`. */
 type OverlayMessage = OverlayReply & { readonly nodes: DataView; readonly scopes: DataView };
 
+/** a view of this page is reporting a change, and the others take it */
+let isReporting = false;
+
 /** Columns on this page by their digest: shown in views, and still being loaded. */
 const columnsOnPage = new Map<string, WeakRef<Columns>>();
 const coming = new Map<string, Promise<Columns>>();
@@ -51,6 +54,7 @@ export const graphWidget = sharing(
 
     const host: GraphHost = Object.assign(graphHost(channel), {
       changed(patch: Patch): void {
+        isReporting = true;
         if (patch.inputs !== undefined) putInputs(patch.inputs);
         if (patch.outputs !== undefined) putOutputs(patch.outputs);
         if (patch.selection !== undefined) putSelection([...patch.selection]);
@@ -58,6 +62,7 @@ export const graphWidget = sharing(
         if (patch.direction !== undefined) putDirection(patch.direction);
         const changed = viewFrom(columns, patch);
         if (Object.keys(changed).length > 0) putView({ ...read<ViewState>("view"), ...changed });
+        isReporting = false;
       },
     });
     const state = read<ViewState>("view");
@@ -91,8 +96,9 @@ export const graphWidget = sharing(
       const before = view.state.selection;
       view.apply({ selection: selectionOf(references) });
       const target = view.state.selection;
-      // selected elsewhere: in a cell, a table, another view
-      if (target !== null && !sameTarget(target, before)) view.dispatch({ type: "reveal", target });
+      if (target === null || sameTarget(target, before)) return;
+      view.dispatch({ type: "reveal", target }); // selected elsewhere: in a cell, a table, another view
+      if (isReporting) view.viewport.follow();
     };
     const putSelection = bindTrait<TargetReference[]>(model, "selection", select, signal);
   },
