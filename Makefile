@@ -7,7 +7,7 @@
 # make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
 # make bench    ours against peers on the same work, written to docs/performance.md
 # make robust   kills, interrupts, races, random messages and random models, fifty times as many as in make test (an hour)
-# make rare     what takes half an hour and seldom breaks: larger models through every verb, hostile ones of gigabytes, lessons
+# make rare     what takes long and seldom breaks: larger models through every verb, hostile ones of gigabytes, lessons
 #               that are as they were when they last ran
 # make course   all lessons, in JupyterLab
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network

@@ -27,8 +27,25 @@ if TYPE_CHECKING:
 
     from tests.browser.jupyter import Theme
 
+# Playwright's, of which the last list counts, and pages of its own that Chromium draws for every window
+WITHOUT = (
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades",
+    "LensOverlay",
+    "MediaRouter",
+    "OptimizationHints",
+    "PaintHolding",
+    "ThirdPartyStoragePartitioning",
+    "PreloadTopChromeWebUI",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "WebUIOmniboxPopup",
+)
 # no sandbox for root; the rest keeps Chromium from looking for Google's hosts
 FLAGS = (
+    f"--disable-features={','.join(WITHOUT)}",
     *(["--no-sandbox"] if os.geteuid() == 0 else []),
     "--disable-gpu",
     "--disable-quic",

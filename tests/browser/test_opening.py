@@ -61,7 +61,7 @@ SEEN = """
 """
 
 
-@pytest.fixture(params=[600, 900, 1400])
+@pytest.fixture(params=[600, pytest.param(900, marks=pytest.mark.rare), 1400])
 def page(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": request.param + 24, "height": HEIGHT})
     yield context.new_page()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests import models
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ MODELS = """async () => {
 }"""
 
 
+@pytest.mark.rare
 def test_neither_kernel_nor_page_grows_when_a_cell_runs_again(lab: JupyterPage) -> None:
     lab.open(lab.server.write("reruns.ipynb", SETUP, SLIDER, GRAPH)).run_cell(0)
     profiler = lab.page.context.new_cdp_session(lab.page)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from playwright.sync_api import Browser, Page
 
+# what it is made of is not downloaded in `make test`
+pytestmark = pytest.mark.rare
+
 TEXT = ROOT / "notebooks" / "writer" / "devils-dictionary.txt"
 # what the page was made of
 PACKAGE = ROOT / "build" / "writer"

@@ -114,7 +114,7 @@ def check(path: Path, level: Any, folder: Path) -> Profile:
 
 @pytest.mark.parametrize("level", ["all", "off"])
 @pytest.mark.parametrize("dynamo", [True, False])
-@pytest.mark.parametrize("name", ["bert", "mobilevit"])
+@pytest.mark.parametrize("name", ["bert", pytest.param("mobilevit", marks=[pytest.mark.slow, pytest.mark.rare])])
 def test_every_kernel_contains_the_makers_of_its_outputs(name: str, dynamo: bool, level: str, tmp_path: Path) -> None:
     check(models.exported(name, dynamo=dynamo, small=True), level, tmp_path)
 
@@ -124,7 +124,7 @@ def test_every_kernel_contains_the_makers_of_its_outputs(name: str, dynamo: bool
     ("name", "level"),
     [
         *itertools.product(["bert", "llama", "vit", "whisper", "resnet50"], get_args(Optimization)),
-        *itertools.product(["detr", "segformer"], ["all"]),
+        *(pytest.param(name, "all", marks=pytest.mark.rare) for name in ("detr", "segformer")),
     ],
 )
 @pytest.mark.parametrize("dynamo", [True, False])
