@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.browser.jupyter import Theme
 
-# Playwright's, of which the last list counts, and pages of its own that Chromium draws for every window
+# Chromium takes the last list only, so Playwright's is repeated; the last four are pages that it draws in every window
 WITHOUT = (
     "AvoidUnnecessaryBeforeUnloadCheckSync",
     "DestroyProfileOnBrowserClose",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from playwright.sync_api import Browser, Page
 
-# what it is made of is not downloaded in `make test`
+# `make test` does not download what the page is made of
 pytestmark = pytest.mark.rare
 
 TEXT = ROOT / "notebooks" / "writer" / "devils-dictionary.txt"

@@ -87,7 +87,7 @@ export class CameraControl {
     this.camera = to;
   }
 
-  /** Leaves out of the reports the movement under way: of two views each would undo what was done in the other. */
+  /** Leaves the movement under way out of the reports: it follows another view, which a report would undo. */
   follow(): void {
     this.#isFollowing = true;
     this.scheduleReport(); // drops one that is on the way

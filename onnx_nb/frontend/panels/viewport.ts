@@ -375,7 +375,7 @@ export class Viewport {
     else this.#loader.whenReady(() => this.#control.goTo(at, this.scene, glides));
   }
 
-  /** What moves the camera now was done elsewhere, where it is reported. */
+  /** Leaves the movement under way out of the reports, once the scene is ready. */
   follow(): void {
     this.#loader.whenReady(() => this.#control.follow());
   }

@@ -14,8 +14,8 @@ import { announceChoice, hearSummary, markDrawn, type Page, roomBelow, rootIn, s
 /** The trait `_overlay`. */
 type OverlayMessage = OverlayReply & { readonly nodes: DataView; readonly scopes: DataView };
 
-/** a view of this page is reporting a change, and the others take it */
-let isReporting = false;
+/** Number of views of this page that are reporting a change; a view that takes it may report one in turn. */
+let reportingCount = 0;
 
 /** Columns on this page by their digest: shown in views, and still being loaded. */
 const columnsOnPage = new Map<string, WeakRef<Columns>>();
@@ -54,7 +54,7 @@ export const graphWidget = sharing(
 
     const host: GraphHost = Object.assign(graphHost(channel), {
       changed(patch: Patch): void {
-        isReporting = true;
+        reportingCount++;
         if (patch.inputs !== undefined) putInputs(patch.inputs);
         if (patch.outputs !== undefined) putOutputs(patch.outputs);
         if (patch.selection !== undefined) putSelection([...patch.selection]);
@@ -62,7 +62,7 @@ export const graphWidget = sharing(
         if (patch.direction !== undefined) putDirection(patch.direction);
         const changed = viewFrom(columns, patch);
         if (Object.keys(changed).length > 0) putView({ ...read<ViewState>("view"), ...changed });
-        isReporting = false;
+        reportingCount--;
       },
     });
     const state = read<ViewState>("view");
@@ -98,7 +98,7 @@ export const graphWidget = sharing(
       const target = view.state.selection;
       if (target === null || sameTarget(target, before)) return;
       view.dispatch({ type: "reveal", target }); // selected elsewhere: in a cell, a table, another view
-      if (isReporting) view.viewport.follow();
+      if (reportingCount > 0) view.viewport.follow();
     };
     const putSelection = bindTrait<TargetReference[]>(model, "selection", select, signal);
   },
