@@ -25,7 +25,7 @@ MODELS: dict[str, Callable[[], Path]] = {
     **{f"light {name}": functools.partial(models.light, name) for name in models.LIGHT},
     **{
         f"{name}, {'dynamo' if dynamo else 'TorchScript'}": functools.partial(models.exported, name, dynamo=dynamo)
-        for name in models.EXPORTABLE
+        for name in models.MEASURED
         for dynamo in (True, False)
     },
     "chain of 10,033": functools.partial(models.chain, 10_033),

@@ -204,7 +204,7 @@ def opening(playwright: Playwright, server: JupyterServer, report: Report) -> No
     cases: list[tuple[str, Path, Most, Most, int]] = [
         ("SegFormer", models.exported("segformer", dynamo=False), Most(1 / 4), Most(1 / 8), RUNS),
         ("ResNet-50", models.exported("resnet50", dynamo=True), Most(1 / 3, 0.6), Most(1 / 3, 0.4), RUNS),
-        ("Llama", models.exported("llama", dynamo=True), Most(1 / 3, 0.7), Most(1 / 3, 0.5), RUNS),
+        ("Llama", models.exported("llama-32", dynamo=True), Most(1 / 3, 0.7), Most(1 / 3, 0.5), RUNS),
         ("chain", models.chain(10_000), Most(0.15), Most(0.15), RUNS),
         ("chain", models.chain(50_000), Most(0, 1.5), Most(0.05), 1),
         ("chain", models.chain(100_000), Most(0, 2.5), Most(0, 2), RUNS),

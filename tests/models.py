@@ -14,11 +14,13 @@ import fcntl
 import importlib
 import importlib.metadata
 import importlib.util
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "models"
 # raise it when a recipe below changes: a cached file is never checked against its recipe
-RECIPES = 1
+RECIPES = 2
 CACHE = FOLDER / f"r{RECIPES}-onnx-{onnx.__version__}"
 
 LIGHT = (
@@ -52,6 +54,8 @@ LIGHT = (
 EXPORTED = ("resnet50", "bert", "llama")
 EXPORTABLE = (*EXPORTED, "segformer", "vit")
 """With what few tests ask for."""
+MEASURED = ("llama-32", *(name for name in EXPORTABLE if name != "llama"))
+"""What benchmarks measure: the Llama has twice as many layers, and its export takes four times as long."""
 
 
 def light(name: str) -> Path:
@@ -67,8 +71,9 @@ def exported(name: str, *, dynamo: bool, small: bool = False, dynamic: bool = Tr
 
     ``small`` asks for one of the small architectures of `tests.architectures`.
     """
-    if name not in (ARCHITECTURES if small else EXPORTABLE):
-        raise ValueError(f"no recipe {name!r}; there are {ARCHITECTURES if small else EXPORTABLE}")
+    names = ARCHITECTURES if small else (*EXPORTABLE, *MEASURED)
+    if name not in names:
+        raise ValueError(f"no recipe {name!r}; there are {names}")
     missing = [package for package in ("torch", "transformers") if importlib.util.find_spec(package) is None]
     if missing:
         import pytest
@@ -77,20 +82,17 @@ def exported(name: str, *, dynamo: bool, small: bool = False, dynamic: bool = Tr
 
     def export(path: Path) -> None:
         # a process of its own: exporters warn, patch torch and keep gigabytes
-        flags = {"--dynamo": dynamo, "--small": small, "--static": not dynamic}
-        chosen = [flag for flag, is_set in flags.items() if is_set]
-        command = [sys.executable, "-m", "tests.models", "--export", name, str(path), *chosen]
-        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=1200)
-        if done.returncode:
-            raise RuntimeError(
-                f"exporting {name} (dynamo={dynamo}) failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
-            )
+        with ProcessPoolExecutor(1, mp_context=EXPORTERS) as process:
+            process.submit(_export, name, path, dynamo=dynamo, small=small, dynamic=dynamic).result()
 
     versions = f"torch-{importlib.metadata.version('torch')}-transformers-{importlib.metadata.version('transformers')}"
     kind = ("small-" if small else "") + ("" if dynamic else "static-")
     return cached(f"{versions}/{kind}{'dynamo' if dynamo else 'torchscript'}/{name}.onnx", export)
 
 
+# forked from one that has imported torch, which takes longer than most exports
+EXPORTERS = multiprocessing.get_context("forkserver")
+EXPORTERS.set_forkserver_preload(["tests.exporters"])
 TRANSFORMS = ("fp16", "qdq", "qoperator", "dynamic")
 
 
@@ -464,8 +466,7 @@ def _functions() -> onnx.ModelProto:
 
 
 def _export(name: str, path: Path, *, dynamo: bool, small: bool, dynamic: bool) -> None:
-    """Export a model in a subprocess; see `exported`."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    """Export a model in a process that ends with it; see `exported`."""
     import torch
 
     torch.manual_seed(0)
@@ -553,7 +554,9 @@ def _recipe(name: str) -> tuple[Any, dict[str, Any], list[str], dict[str, dict[i
         module = transformers.BertModel(transformers.BertConfig(hidden_size=48, intermediate_size=96, **small))
         outputs = ["last_hidden_state", "pooler_output"]
     else:
-        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 32, "num_key_value_heads": 2}
+        # as many as Llama 3.2 1B has, or Llama 3 8B
+        layers = 32 if name == "llama-32" else 16
+        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": layers, "num_key_value_heads": 2}
         module = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **small, use_cache=False))
         outputs = ["logits"]
     tokens = torch.randint(0, 100, (2, 7))
@@ -563,18 +566,10 @@ def _recipe(name: str) -> tuple[Any, dict[str, Any], list[str], dict[str, dict[i
 
 def _main() -> None:
     parser = argparse.ArgumentParser(description="Make the models that tests run on, under build/models.")
-    parser.add_argument("--export", nargs=2, metavar=("NAME", "PATH"), help="export one model to PATH, uncached")
-    parser.add_argument("--dynamo", action="store_true", help="by torch's default exporter instead of TorchScript's")
-    parser.add_argument("--small", action="store_true", help="a small architecture of tests.architectures")
-    parser.add_argument("--static", action="store_true", help="with fixed sizes")
     parser.add_argument("--transform", nargs=3, metavar=("HOW", "SOURCE", "PATH"), help="transform one, uncached")
     chosen = parser.parse_args()
     if chosen.transform:
         _transform(chosen.transform[0], Path(chosen.transform[1]), Path(chosen.transform[2]))
-        return
-    if chosen.export:
-        name, path = chosen.export
-        _export(name, Path(path), dynamo=chosen.dynamo, small=chosen.small, dynamic=not chosen.static)
         return
     recipes: list[tuple[str, Callable[[], Path]]] = [
         *((f.__name__, f) for f in (one_node, empty, functions, control_flow)),
