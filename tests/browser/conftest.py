@@ -138,7 +138,7 @@ class Window:
     """A page in a browser context of its own, as large as that of a notebook."""
 
     def __init__(self, browser: Browser) -> None:
-        self.context = browser.new_context(viewport=SIZE, device_scale_factor=1.5)
+        self.context = browser.new_context(viewport=SIZE)
         self.page = self.context.new_page()
         self.tests = 0
         self.said: list[str] = []

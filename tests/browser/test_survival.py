@@ -86,9 +86,9 @@ def test_a_graph_and_its_panel_outlive_views_zoom_and_kernels(lab: JupyterPage) 
 
     # 200%: half as many pixels of a page, twice as many of the screen in each
     session = lab.page.context.new_cdp_session(lab.page)
-    zoomed = {"width": SIZE["width"] // 2, "height": SIZE["height"] // 2, "deviceScaleFactor": 3, "mobile": False}
+    zoomed = {"width": SIZE["width"] // 2, "height": SIZE["height"] // 2, "deviceScaleFactor": 2, "mobile": False}
     session.send("Emulation.setDeviceMetricsOverride", zoomed)
-    await_value(lambda: lab.page.evaluate("devicePixelRatio"), 3, "the zoom")
+    await_value(lambda: lab.page.evaluate("devicePixelRatio"), 2, "the zoom")
     graph.root.evaluate("root => root.scrollIntoView()")
     graph.press("Fit")
     fits(graph)
