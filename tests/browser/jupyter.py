@@ -70,6 +70,12 @@ OPEN_ALONE = """async ([path, theme]) => {
     performance.clearMarks();
 }"""
 
+# JupyterLab may close what the address opened while it restores its empty workspace
+OPEN_RESTORED = """async path => {
+    await jupyterapp.restored;
+    await jupyterapp.commands.execute('docmanager:open', {path});
+}"""
+
 
 def await_rest(page: Page) -> None:
     """Wait until nothing is laid out, animated or resized, so that coordinates stay valid."""
@@ -305,6 +311,8 @@ class JupyterPage:
             # the name in `workspaces` keeps what an earlier page had open out of this one
             workspace = secrets.token_hex(4)
             self.page.goto(f"{self.server.url}/lab/workspaces/{workspace}/tree/{quote(name)}?token={self.server.token}")
+            self.page.wait_for_function("window.jupyterapp")
+            self.page.evaluate(OPEN_RESTORED, name)
         self._opened = True
         expect(self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").first).to_be_visible()
         expect(self.page.locator("body")).to_have_attribute(
