@@ -585,7 +585,7 @@ def test_a_dask_cluster_gives_the_same_bits(tmp_path: Path) -> None:
         # a busy machine is long at starting workers
         __import__("dask").config.set({"distributed.comm.timeouts.connect": "300s"}),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=tmp_path
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", local_directory=tmp_path
         ) as cluster,
         distributed.Client(cluster) as client,
         client.get_executor() as executor,

@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> Iterator[concurrent.futures.Executor]:
     with (
         __import__("dask").config.set(settings),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=tmp_path / "dask"
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", local_directory=tmp_path / "dask"
         ) as made,
         distributed.Client(made) as client,
         client.get_executor() as executor,
