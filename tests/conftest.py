@@ -19,6 +19,8 @@ settings.load_profile("patient")
 
 # before anything imports them: no network, no window, jupyter_core's own folders without its warning
 os.environ["HF_HUB_OFFLINE"] = "1"
+# threads of torch wait for work in a loop, at the cost of the workers beside them
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["MPLBACKEND"] = "agg"
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 
@@ -27,24 +29,40 @@ SLOW = {
     f"tests/{name}.py"
     for name in (
         "analysis/compare/test_compare_models",
+        "analysis/compare/test_isolated",
+        "analysis/compare/test_quantization",
+        "analysis/generate/test_compare_decoding",
         "analysis/match/test_diff",
+        "analysis/profile/test_profile",
         "analysis/pytorch/test_align",
         "analysis/pytorch/test_compare_torch",
+        "analysis/pytorch/test_faulty_modules",
         "analysis/pytorch/test_odd_modules",
         "analysis/pytorch/test_record",
         "analysis/pytorch/test_weights",
+        "analysis/quantize/test_sensitivity",
+        "analysis/run/test_capture_subprocess",
+        "analysis/run/test_capture_under_faults",
         "analysis/simplify/test_simplify",
+        "cli/test_ci",
+        "cli/test_shell",
         "conformance/test_conformance",
         "drawing/test_graphviz",
         "drawing/test_html",
         "faults/test_faults",
+        "fuzz/test_finds",
+        "notebook/test_many_displays",
         "test_binder",
         "test_exam",
         "test_notebooks",
+        "test_packaging",
+        "test_site",
+        "test_writer",
+        "widgets/test_comparison",
         "widgets/test_simplification",
     )
 }
-"""Files that take more than ten seconds; `make test-fast` leaves them to `make test`."""
+"""Files that take more than twenty seconds; `make test-fast` leaves them to `make test`."""
 
 
 LONG = ("tests/fuzz/", "tests/conformance/", "tests/browser/test_notebooks.py", "tests/browser/", "tests/faults/")
