@@ -76,6 +76,12 @@ OPEN_RESTORED = """async path => {
     await jupyterapp.commands.execute('docmanager:open', {path});
 }"""
 
+# a dialog that nobody answers is an error with a picture
+EXECUTED = """async ([command, args, patience]) => {
+    const late = new Promise((_, fail) => setTimeout(() => fail(new Error(`${command} never ended`)), 1000 * patience));
+    await Promise.race([jupyterapp.commands.execute(command, args), late]);
+}"""
+
 
 def await_rest(page: Page) -> None:
     """Wait until nothing is laid out, animated or resized, so that coordinates stay valid."""
@@ -274,9 +280,9 @@ class JupyterPage:
         self.errors: list[str] = []
         self.is_clean = True
         """Whether the next test may use this page, too, as far as is known here."""
-        self._opened = False
+        self._opened = 0  # how many notebooks, of which the kernel of the last one that answered is
+        self._answered = 0
         self._kernel: Kernel | None = None
-        self._kernel_answered = False
         page.on("console", self._on_console)
         page.on("pageerror", self._on_error)
         page.on("websocket", self._on_websocket)
@@ -304,8 +310,8 @@ class JupyterPage:
 
     def open(self, name: str) -> Self:
         """Open a notebook of the server's folder and wait until its kernel replies over the page's websocket."""
-        self._kernel_answered = False
-        if not self._opened and self.page.evaluate("window.jupyterapp !== undefined"):
+        self._opened += 1
+        if self._opened == 1 and self.page.evaluate("window.jupyterapp !== undefined"):
             self.page.evaluate(OPEN_ALONE, [name, self._theme_name])
         else:
             # the name in `workspaces` keeps what an earlier page had open out of this one
@@ -313,13 +319,12 @@ class JupyterPage:
             self.page.goto(f"{self.server.url}/lab/workspaces/{workspace}/tree/{quote(name)}?token={self.server.token}")
             self.page.wait_for_function("window.jupyterapp")
             self.page.evaluate(OPEN_RESTORED, name)
-        self._opened = True
         expect(self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").first).to_be_visible()
         expect(self.page.locator("body")).to_have_attribute(
             "data-jp-theme-light", "false" if self.theme == "dark" else "true"
         )
         deadline = time.monotonic() + PATIENCE
-        while not self._kernel_answered:
+        while self._answered < self._opened:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no kernel for {name}:\n{self.server.log.read_text()[-3000:]}")
             self.page.wait_for_timeout(50)
@@ -329,7 +334,7 @@ class JupyterPage:
 
     def browse(self) -> Self:
         """Open JupyterLab with its file browser and without a document."""
-        self._opened, self.is_clean = True, False  # the next test may not expect a file browser
+        self._opened, self.is_clean = self._opened + 1, False  # the next test may not expect a file browser
         self.page.goto(f"{self.server.url}/lab/workspaces/{secrets.token_hex(4)}?token={self.server.token}")
         expect(self.page.locator(".jp-DirListing-item").first).to_be_visible()
         return self
@@ -366,9 +371,7 @@ class JupyterPage:
 
     def command(self, command: str, args: dict[str, Any] | None = None) -> None:
         """Run a command of JupyterLab's palette and wait until it is done."""
-        self.page.evaluate(
-            "async ([command, args]) => { await jupyterapp.commands.execute(command, args); }", [command, args or {}]
-        )
+        self.page.evaluate(EXECUTED, [command, args or {}, 5 * PATIENCE])
 
     def run_all(self) -> None:
         """Run every cell; fail with the traceback of the first one that raised."""
@@ -450,4 +453,6 @@ class JupyterPage:
 
     def _on_websocket(self, socket: WebSocket) -> None:
         if re.search(r"/api/kernels/[^/]+/channels", socket.url):
-            socket.on("framereceived", lambda _: setattr(self, "_kernel_answered", True))
+            # what the kernel before it has said may be heard late
+            opened = self._opened
+            socket.on("framereceived", lambda _: setattr(self, "_answered", max(self._answered, opened)))
