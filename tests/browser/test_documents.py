@@ -332,6 +332,7 @@ def test_a_file_and_a_kernel_that_go_away(lab: JupyterPage) -> None:
     lab.document()
 
 
+@pytest.mark.rare
 def test_a_kernel_without_the_package_says_what_to_install(themed_lab: JupyterPage) -> None:
     lab = themed_lab
     spec = lab.server.runtime.parent / "data" / "kernels" / "bare"
@@ -361,6 +362,7 @@ def test_a_kernel_without_the_package_says_what_to_install(themed_lab: JupyterPa
     expect(notice).to_be_empty()
 
 
+@pytest.mark.rare
 def test_a_drive_of_shared_editing_shows_the_same_file(lab: JupyterPage) -> None:
     """`RTC` is the name of the drive of jupyter-collaboration; here it serves the same files without it."""
     copied(lab, "shared/together.onnx")
@@ -481,6 +483,7 @@ def no_anywidget(server: JupyterServer) -> Iterator[None]:
     config.unlink()
 
 
+@pytest.mark.rare
 @pytest.mark.usefixtures("no_anywidget")
 def test_a_server_without_anywidget_says_what_to_install(lab: JupyterPage) -> None:
     name = copied(lab, "unseen.onnx").name

@@ -59,11 +59,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     return page
 
 
-WINDOWS = {"light-600": [], "dark-600": [pytest.mark.rare], "light-1400": [pytest.mark.rare], "dark-1400": []}
-"""Theme and width of the window: each of both in `make test`, the others in `make rare`."""
+WINDOWS = ("light-600", "dark-1400", "dark-600", "light-1400")
+"""Theme and width of the window."""
 
 
-@pytest.fixture(params=[pytest.param(name, marks=marks) for name, marks in WINDOWS.items()])
+@pytest.fixture
 def window(request: pytest.FixtureRequest, browser: Browser) -> Iterator[tuple[Page, str]]:
     theme, width = request.param.split("-")
     context = browser.new_context(viewport={"width": int(width), "height": 900}, color_scheme=theme)
@@ -75,7 +75,16 @@ def window(request: pytest.FixtureRequest, browser: Browser) -> Iterator[tuple[P
     context.close()
 
 
-@pytest.mark.parametrize("name", MODELS)
+# one window of a model after the other in `make test`, all in `make rare`
+@pytest.mark.parametrize(
+    ("window", "name"),
+    [
+        pytest.param(window, name, marks=[] if window == WINDOWS[at % 2] else [pytest.mark.rare])
+        for window in WINDOWS
+        for at, name in enumerate(MODELS)
+    ],
+    indirect=["window"],
+)
 def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]) -> None:
     page, which = window
     page.goto(pages(name))
