@@ -38,7 +38,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder checked checks links node routes hosts conformance wild demo docs test test-fast bundle faults robust rare course audit bench fuzz clean lint types frontend bundle-is-current tools torch writer
+.PHONY: binder checked checks installed links node routes hosts conformance wild demo docs test test-fast bundle faults robust rare course audit bench fuzz clean lint types frontend bundle-is-current tools torch writer
 .DELETE_ON_ERROR:
 ifneq ($(MAKECMDGOALS),checks)
 .NOTPARALLEL:
@@ -62,8 +62,10 @@ test: checked
 test-fast: checked
 	$(PYTEST) -m 'not slow and not browser'
 
-checked: tools .venv/installed-test torch $(FRONTEND)/node_modules/.package-lock.json
+checked: installed tools
 	$(MAKE) --jobs=2 --output-sync --no-print-directory checks
+
+installed: .venv/installed-test torch $(FRONTEND)/node_modules/.package-lock.json
 
 # mypy takes as long as the rest of them
 checks: lint types frontend bundle-is-current
