@@ -24,6 +24,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["MPLBACKEND"] = "agg"
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 
+# it imports for others, and holds no examples
+collect_ignore = ["exporters.py"]
 
 SLOW = {
     f"tests/{name}.py"
