@@ -124,7 +124,8 @@ def test_a_tab_survives_a_reload_and_follows_its_file(lab: JupyterPage) -> None:
     graph.root.get_by_role("button", name="Turn").click()
     lab.kernel.expect(f"{GRAPH}.direction", "right")
     pid = lab.kernel.evaluate("__import__('os').getpid()")
-    lab.page.reload()
+    # JupyterLab asks for the path of its address once more when all is restored, and the file is renamed below
+    lab.page.reload(wait_until="networkidle")
     graph = GraphWidget(lab.document())
     assert lab.kernel.evaluate("__import__('os').getpid()") == pid
     graph.expect("view.state.direction", "right")
