@@ -9,15 +9,12 @@ made of onnx.helper calls. Every function returns the path of a finished file.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import importlib
 import importlib.metadata
 import importlib.util
 import multiprocessing
 import os
-import subprocess
-import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -81,18 +78,13 @@ def exported(name: str, *, dynamo: bool, small: bool = False, dynamic: bool = Tr
         pytest.skip(f"{' and '.join(missing)} not installed, needed to export {name}: `make test` installs it")
 
     def export(path: Path) -> None:
-        # a process of its own: exporters warn, patch torch and keep gigabytes
-        with ProcessPoolExecutor(1, mp_context=EXPORTERS) as process:
-            process.submit(_export, name, path, dynamo=dynamo, small=small, dynamic=dynamic).result()
+        _apart(_export, name, path, dynamo=dynamo, small=small, dynamic=dynamic)
 
     versions = f"torch-{importlib.metadata.version('torch')}-transformers-{importlib.metadata.version('transformers')}"
     kind = ("small-" if small else "") + ("" if dynamic else "static-")
     return cached(f"{versions}/{kind}{'dynamo' if dynamo else 'torchscript'}/{name}.onnx", export)
 
 
-# forked from one that has imported torch, which takes longer than most exports
-EXPORTERS = multiprocessing.get_context("forkserver")
-EXPORTERS.set_forkserver_preload(["tests.exporters"])
 TRANSFORMS = ("fp16", "qdq", "qoperator", "dynamic")
 
 
@@ -105,11 +97,7 @@ def transformed(name: str, how: str) -> Path:
     source = exported(name, dynamo=True)
 
     def transform(path: Path) -> None:
-        # a process of its own: the quantizer warns at every tensor
-        command = [sys.executable, "-m", "tests.models", "--transform", how, str(source), str(path)]
-        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=1200)
-        if done.returncode:
-            raise RuntimeError(f"{how} of {name} failed:\n{done.stderr[-4000:]}")
+        _apart(_transform, how, source, path)
 
     return cached(f"onnxruntime-{importlib.metadata.version('onnxruntime')}/{name}-{how}.onnx", transform)
 
@@ -154,6 +142,17 @@ def one_node() -> Path:
 def empty() -> Path:
     """A valid file whose graph has no nodes, inputs or outputs."""
     return cached("empty.onnx", lambda path: onnx.save(_model(helper.make_graph([], "empty", [], [])), path))
+
+
+def _apart(make: Callable[..., None], *args: Any, **options: Any) -> None:
+    """Call in a process of its own: exporters and quantizers warn, patch torch and keep gigabytes.
+
+    It is forked from one that has imported torch, which takes longer than most exports.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.exporters"])
+    with ProcessPoolExecutor(1, mp_context=context) as process:
+        process.submit(make, *args, **options).result()
 
 
 def cached(name: str, build: Callable[[Path], object]) -> Path:
@@ -495,7 +494,7 @@ def _tensors(output: Any) -> tuple[Any, ...]:
 
 
 def _transform(how: str, source: Path, path: Path) -> None:
-    """Transform a model in a subprocess; see `transformed`."""
+    """Transform a model in a process that ends with it; see `transformed`."""
     quantization: Any = importlib.import_module("onnxruntime.quantization")
     from onnx_nb import random_feeds
 
@@ -565,12 +564,6 @@ def _recipe(name: str) -> tuple[Any, dict[str, Any], list[str], dict[str, dict[i
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(description="Make the models that tests run on, under build/models.")
-    parser.add_argument("--transform", nargs=3, metavar=("HOW", "SOURCE", "PATH"), help="transform one, uncached")
-    chosen = parser.parse_args()
-    if chosen.transform:
-        _transform(chosen.transform[0], Path(chosen.transform[1]), Path(chosen.transform[2]))
-        return
     recipes: list[tuple[str, Callable[[], Path]]] = [
         *((f.__name__, f) for f in (one_node, empty, functions, control_flow)),
         *((f"chain of {n:,}", lambda n=n: chain(n)) for n in (10_000, 100_000)),
