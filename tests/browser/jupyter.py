@@ -280,8 +280,8 @@ class JupyterPage:
         self.errors: list[str] = []
         self.is_clean = True
         """Whether the next test may use this page, too, as far as is known here."""
-        self._opened = 0  # how many notebooks, of which the kernel of the last one that answered is
-        self._answered = 0
+        self._opened = 0  # number of documents so far
+        self._answered = 0  # number of the last one whose kernel has answered
         self._kernel: Kernel | None = None
         page.on("console", self._on_console)
         page.on("pageerror", self._on_error)

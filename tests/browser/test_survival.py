@@ -98,6 +98,8 @@ def test_a_graph_and_its_panel_outlive_views_zoom_and_kernels(lab: JupyterPage) 
     lab.kernel.expect("[each['name'] for each in g.selection]", ["r5"])
     session.send("Emulation.setDeviceMetricsOverride", {**zoomed, **SIZE, "deviceScaleFactor": 1.5})
     await_value(lambda: lab.page.evaluate("devicePixelRatio"), 1.5, "the zoom")
+    graph.press("Fit")
+    fits(graph)
     session.detach()
 
     # the page loses its connection, and with it a click, and gets a new one to the same kernel
